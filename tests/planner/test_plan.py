@@ -282,6 +282,14 @@ def test_the_verb(tmp_path: Path) -> None:
     written = CliRunner().invoke(app, [*asked, "--to", f"slurm={tmp_path / 'job.sbatch'}", "--command", "run.py"])
     assert written.exit_code == 0
     assert "run.py" in (tmp_path / "job.sbatch").read_text()
+    (tmp_path / "job.sbatch").write_text("mine")
+    again = [*asked, "--to", f"slurm={tmp_path / 'job.sbatch'}"]
+    kept = CliRunner().invoke(app, again)
+    assert kept.exit_code == 2
+    assert "--force" in kept.output
+    assert (tmp_path / "job.sbatch").read_text() == "mine"
+    assert CliRunner().invoke(app, [*again, "--force"]).exit_code == 0
+    assert "#SBATCH" in (tmp_path / "job.sbatch").read_text()
     late = CliRunner().invoke(app, [*asked, "--deadline", "1s", "--require"])
     assert late.exit_code == 3
     assert "nothing qualifies" in late.stdout

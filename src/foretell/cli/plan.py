@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from foretell.cli import options
@@ -76,6 +77,7 @@ def plan(
     command: Annotated[
         str, option(OUTPUT, "--command", "What the ranks run, for --to: 'train.py --lr 3e-4'.", "COMMAND")
     ] = "train.py",
+    force: Annotated[bool, option(OUTPUT, "--force", "Let --to write over files that are there.")] = False,
     require: Annotated[bool, option(OUTPUT, "--require", "Exit with 3 if nothing qualifies.")] = False,
     model: options.Model = None,
     profile: options.Profile = None,
@@ -101,6 +103,7 @@ def plan(
     from foretell.planner.command import Command
     from foretell.report.plan import plan_panel, write_plan
 
+    files = _files_of(to or (), force)  # a search takes minutes: what cannot be written is known before
     source, script = options.source_or_launch(source, launch, arguments, fake_data, opaque)
     conditions = options.conditions_of(loader, jitter, expert_skew, trainer)
     terms = options.terms([on] if on else [], plan=None, model=model, profile=profile, conditions=conditions)
@@ -140,7 +143,7 @@ def plan(
     if html is not None:
         write_plan(result, html)
         note(f"Report written to {html}")
-    _hand_over(result, to or (), command)
+    _hand_over(result, files, command)
     if require and result.recommended is None:
         raise RequirementNotMet(result.reason)
 
@@ -191,19 +194,32 @@ def _job(
     )
 
 
-def _hand_over(result: PlanResult, to: Sequence[str], command: str) -> None:
-    """Write the recommended choice for each tool, to its usual file unless one is given."""
-    from pathlib import Path
+def _files_of(to: Sequence[str], force: bool) -> list[tuple[str, Path]]:
+    """Each tool with the file to write for it, its usual one unless one is given."""
+    from foretell.planner.handover import FORMATS, known_tool
 
-    from foretell.planner.handover import FORMATS, hand_over
-
-    if to and result.recommended is None:
-        raise RequirementNotMet(f"there is nothing to hand over. {result.reason}")
+    files = []
     for entry in to:
         tool, _, file = (part.strip() for part in entry.partition("="))
+        path = Path(file or FORMATS[known_tool(tool)][0])
+        if path.exists() and not force:
+            raise InputError(
+                f"{path} is there already, and --to {tool} would write over it. Name another file, --to {tool}=FILE, or "
+                "allow it with --force."
+            )
+        files.append((known_tool(tool), path))
+    return files
+
+
+def _hand_over(result: PlanResult, files: Sequence[tuple[str, Path]], command: str) -> None:
+    """Write the recommended choice for each tool."""
+    from foretell.planner.handover import hand_over
+
+    if files and result.recommended is None:
+        raise RequirementNotMet(f"there is nothing to hand over. {result.reason}")
+    for tool, path in files:
         assert result.recommended is not None
         text = hand_over(result.recommended, tool, command=command, name=result.workload)
-        path = Path(file or FORMATS[tool][0])
         path.write_text(text, encoding="utf-8")
         note(f"Written for {tool} to {path}")
 

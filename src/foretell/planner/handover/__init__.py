@@ -11,7 +11,7 @@ from foretell.planner.handover.setup import setup_code
 from foretell.planner.handover.trainers import accelerate, deepspeed, torchtitan
 from foretell.planner.result import Choice
 
-__all__ = ["FORMATS", "hand_over"]
+__all__ = ["FORMATS", "hand_over", "known_tool"]
 
 # Format → the file it is usually kept in, and who writes it.
 FORMATS: Final[dict[str, tuple[str, Callable[[Handed], str]]]] = {
@@ -22,12 +22,17 @@ FORMATS: Final[dict[str, tuple[str, Callable[[Handed], str]]]] = {
     "accelerate": ("accelerate.yaml", accelerate),
     "deepspeed": ("deepspeed.json", deepspeed),
     "torchtitan": ("torchtitan.toml", torchtitan),
-    "fsdp": ("setup.py", setup_code),
+    "fsdp": ("fsdp_setup.py", setup_code),
 }
 
 
 def hand_over(choice: Choice, to: str, *, command: str = "train.py", name: str = "job", precision: str = "bf16") -> str:
     """The choice as `to` takes it. A plan that a tool cannot say is refused, never cut short."""
-    if to not in FORMATS:
-        raise InputError(f"no tool {to!r} to hand over to. {did_you_mean(to, FORMATS)}Known: {', '.join(FORMATS)}.")
-    return FORMATS[to][1](Handed.of(choice, command=command, name=name, precision=precision))
+    return FORMATS[known_tool(to)][1](Handed.of(choice, command=command, name=name, precision=precision))
+
+
+def known_tool(name: str) -> str:
+    """The name, if it is of a tool that plans can be handed over to."""
+    if name not in FORMATS:
+        raise InputError(f"no tool {name!r} to hand over to. {did_you_mean(name, FORMATS)}Known: {', '.join(FORMATS)}.")
+    return name
