@@ -216,6 +216,7 @@ def test_a_job_adds_up() -> None:
         step=1.0,
         within=(0.9, 1.2),
         devices=1000,
+        nodes=125,
         samples=100,
         tokens=0,
         dollars_per_hour=3600,
@@ -228,3 +229,20 @@ def test_a_job_adds_up() -> None:
     assert job.low is not None and job.high is not None and job.low < job.seconds < job.high  # noqa: PT018
     assert job.goodput == pytest.approx(job.steps / job.seconds)
     assert job.dollars == pytest.approx(job.seconds)
+
+
+def test_every_node_of_a_cluster_may_be_taken_back() -> None:
+    def interrupted(on: str, **rates: float) -> float:
+        length = JobLength(
+            samples=1e8,
+            checkpoint=Pause(every=100, seconds=1.0),
+            interruptions=Interruptions(**{"per_device_hour": 0.0} | rates),
+        )
+        job = answer(on=on, plan="dp=4", job=length).job
+        assert job is not None
+        return job.interruption_seconds
+
+    assert interrupted("4x1xh100-sxm", per_node_hour=0.1) == pytest.approx(
+        interrupted("4x1xh100-sxm", per_device_hour=0.1)
+    )
+    assert interrupted("4xh100-sxm", per_node_hour=0.1) < 0.5 * interrupted("4x1xh100-sxm", per_node_hour=0.1)

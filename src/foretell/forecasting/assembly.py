@@ -179,6 +179,7 @@ class Assembly:
             step=self.step,
             within=within,
             devices=self.cluster.devices,
+            nodes=len(self.cluster.nodes),
             samples=(whole.samples or 0) * self._micro_steps,
             tokens=(whole.tokens or 0) * self._micro_steps,
             dollars_per_hour=self.cluster.dollars_per_hour,
