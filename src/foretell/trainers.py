@@ -11,10 +11,11 @@ from typing import Final, Literal, get_args
 
 from foretell.errors import InputError, did_you_mean
 
-# tuned: fused kernels, communication behind compute and hardly a wait for the host, as Megatron-LM and its recipes run.
+# recipe: as a board's maker tuned and published it for that board. tuned: fused kernels and communication behind compute, by
+# whoever runs Megatron-LM.
 # loop: PyTorch's own sharding around a model's own operators, eager or compiled. engine: one that moves parameters and
 # gradients by itself, as DeepSpeed's. plain: a script's loop around DDP, or around one device.
-Kind = Literal["tuned", "loop", "engine", "plain"]
+Kind = Literal["recipe", "tuned", "loop", "engine", "plain"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 UNKNOWN: Final = "unknown"
 FUSING: Final = ("megatron", "nemo", "megatron-bridge")  # that run Megatron's kernels
@@ -22,9 +23,9 @@ FUSING: Final = ("megatron", "nemo", "megatron-bridge")  # that run Megatron's k
 TRAINERS: Final[Mapping[str, Kind]] = MappingProxyType(
     {
         "megatron": "tuned",
-        "nemo": "tuned",
-        "megatron-bridge": "tuned",
-        "maxtext": "tuned",
+        "nemo": "recipe",
+        "megatron-bridge": "recipe",
+        "maxtext": "recipe",
         "torchtitan": "loop",
         "composer": "loop",
         "nanotron": "loop",

@@ -59,7 +59,7 @@ def answer(ask: Ask, profile: Profile | None) -> Answer:
         communication=found.exposed_communication.seconds,
         low=found.step_time.low, high=found.step_time.high, allocated=tuple(rank.allocated for rank in found.memory.ranks),
         reserved=found.memory.reserved, total=found.memory.total, fit_probability=found.memory.fit_probability,
-        shorter=parts and parts.shorter, longer=parts and parts.longer,
+        shorter=parts.shorter if parts else None, longer=parts.longer if parts else None,
     )  # fmt: skip
 
 

@@ -87,7 +87,9 @@ class Assembly:
             timeline=ran.timeline,
             memory_trace=ran.heaviest.trace,
             graph=ran.heaviest.role.graph,
-            ranks=tuple(RankStep(role=p.role, device=p.node.device, seconds=p.durations.device) for p in ran.stages),
+            ranks=tuple(
+                RankStep(role=p.role, device=p.node.device, seconds=p.durations.device.tolist()) for p in ran.stages
+            ),
         )
 
     @cached_property

@@ -131,15 +131,22 @@ def test_a_trainer_adds_the_same_part_on_one_device_and_on_several(trainer: str 
     assert bool(parts[0]) is (trainer is not None)
 
 
-def test_tuned_trainers_add_least_and_one_that_is_not_known_is_least_sure() -> None:
+def test_recipes_say_something_of_whoever_runs_megatron_and_not_the_other_way() -> None:
+    recipes = [jobs(name, *[0.0] * 5, kind="recipe") for name in ("a", "b")]
+    others = [jobs(name, *[0.2] * 5, kind="tuned") for name in ("c", "d")]
+    found = calibrate_jobs([job for each in (*recipes, *others) for job in each])
+    assert found.overhead("recipe").fraction < 0.06 < found.overhead("tuned").fraction < 0.18
+
+
+def test_recipes_add_less_than_who_runs_them_and_one_that_is_not_known_is_least_sure() -> None:
     shipped = jobs_of(load_model())
     assert shipped is not None
-    tuned, unknown = shipped.overhead("tuned"), shipped.overhead(None)
-    assert all(tuned.fraction <= shipped.overhead(kind).fraction for kind in KINDS)
-    assert unknown.spread > tuned.spread
-    named, other = (sharded(conditions=Conditions(trainer=name)) for name in ("Megatron-LM", "unknown"))
+    recipe, unknown = shipped.overhead("recipe"), shipped.overhead(None)
+    assert recipe.fraction < shipped.overhead("tuned").fraction < shipped.overhead("engine").fraction
+    assert all(unknown.spread > shipped.overhead(kind).spread for kind in KINDS)
+    named, other = (sharded(conditions=Conditions(trainer=name)) for name in ("NeMo", "unknown"))
     assert named.step_time.seconds < other.step_time.seconds
-    assert "megatron" in next(c.text for c in named.caveats if c.code == "trainer-added") or not named.trainer.seconds
+    assert "nemo" in next(c.text for c in named.caveats if c.code == "trainer-added") or not named.trainer.seconds
     wide = [f.step_time.high / f.step_time.low for f in (named, other) if f.step_time.high and f.step_time.low]
     assert wide[0] < wide[1]
     given = sharded(conditions=Conditions(trainer=0.1)).step_time
@@ -195,4 +202,4 @@ def test_errors_of_jobs_are_kept_with_a_model_and_strange_ones_refused(tmp_path:
 def test_files_with_one_number_for_all_trainers_are_read() -> None:
     for name in ("trainer_overhead", "lost"):  # as models up to h200-2026.11.2 and h200-2026.11 have it
         old = PublishedJobs.parse({"floor": 0.1, "sources": [{"name": "a", "errors": [1]}], name: 0.17})
-        assert [old.overhead(kind).fraction for kind in (*KINDS, None)] == pytest.approx([0.17] * 5)
+        assert [old.overhead(kind).fraction for kind in (*KINDS, None)] == pytest.approx([0.17] * (len(KINDS) + 1))

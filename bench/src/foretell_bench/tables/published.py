@@ -86,7 +86,7 @@ def _error(source: str, ask: Ask, measured: Seconds | None, answer: Answer) -> J
         parts = PartsError(shorter=answer.shorter, longer=answer.longer)
     return JobError(
         source=source, kind=TRAINERS.get(ask.trainer or ""), measured=measured or math.nan,
-        predicted=answer.seconds - answer.trainer, parts=parts,
+        predicted=answer.seconds - answer.trainer, parts=parts, experts=ask.plan.ep > 1,
     )  # fmt: skip
 
 

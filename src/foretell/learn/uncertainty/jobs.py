@@ -36,6 +36,7 @@ class JobError:
     measured: Seconds
     predicted: Seconds
     parts: PartsError | None  # None: of one device, whose interval has other grounds
+    experts: bool = False  # whose parts are less certain: what they are off by is not the trainer's
 
     @property
     def error(self) -> float:
@@ -115,7 +116,8 @@ def _centred(jobs: Sequence[JobError]) -> list[_Centred]:
 
 
 def _units(jobs: Iterable[JobError]) -> list[Unit]:
-    return units_of((job.source, job.kind, job.error) for job in jobs if job.kind is not None)
+    """Jobs that say what trainers add."""
+    return units_of((job.source, job.kind, job.error) for job in jobs if job.kind is not None and not job.experts)
 
 
 def save_jobs(known: PublishedJobs, model: str | CostModel) -> Path:

@@ -50,8 +50,17 @@ def units_of(errors: Iterable[tuple[str, Kind, float]]) -> list[Unit]:
 
 
 def fit_trainers(units: Iterable[Unit]) -> Trainers:
-    """Of each kind, and of a trainer of which nothing is known: any kind that has units, each as likely."""
+    """Of each kind, and of a trainer of which nothing is known: any kind that has units, each as likely.
+
+    Who runs Megatron may run it as a recipe says: of that kind the recipes' documents say something too.
+    """
     known = list(units)
+    fitted, unknown = _fitted(known)
+    anybody, _ = _fitted([unit._replace(kind="tuned") if unit.kind == "recipe" else unit for unit in known])
+    return fitted | {"tuned": anybody["tuned"]}, unknown
+
+
+def _fitted(known: list[Unit]) -> Trainers:
     weights, means, variances = [], [], []
     for of_sources in _OF_SOURCES:
         for of_kinds in _OF_KINDS:

@@ -48,7 +48,7 @@ def install(session: Session) -> None:
 def _samplers() -> None:
     """A sampler handed the data on to its base, which did nothing with it."""
     if "__init__" not in vars(Sampler):
-        Sampler.__init__ = lambda self, data_source=None: None  # type: ignore[assignment,misc]
+        Sampler.__init__ = lambda self, data_source=None: None  # type: ignore[method-assign,misc]
 
 
 def _adapt(functions: Mapping[str, Mapping[str, str | None]], module: Any) -> None:

@@ -47,7 +47,8 @@ def install(session: Session) -> None:
 
         def _as_scattered(self, args: Any, kwargs: Any) -> Any:
             """A class of the script's own says what each device is given: a list with a batch for each, say."""
-            inputs, named = self.scatter(args, kwargs, self.device_ids or list(range(self.replicas)))
+            devices: Sequence[Any] = getattr(self, "device_ids", None) or range(self.replicas)
+            inputs, named = self.scatter(args, kwargs, list(devices))
             output = self.module(*inputs[0], **named[0])
             if self.replicas < 2:
                 return output
