@@ -312,6 +312,7 @@ CHANGES: dict[str, Any] = {
     "world": 4, "degrees": {"tp": 2}, "wrapper": Fsdp(zero=3), "mixed": Precision(parameters="bf16", master="fp32"), "compiled": True,
     "sync_batch_norm": True, "collectives": ("all_reduce",), "kernels": ("apex.x",), "stand_ins": (StandIn(what="pictures"),),
     "unmodelled": (Caveat("x-not-modelled", "x"),), "assumptions": ("a loss",), "asides": (Aside(what="evaluation", passes=8),),
+    "fp8": "delayed",
 }  # fmt: skip
 RUN_BY = ("copies", "optimizer")  # what the session itself works with: copies are cleared, no update is waited for
 
@@ -319,7 +320,8 @@ RUN_BY = ("copies", "optimizer")  # what the session itself works with: copies a
 @pytest.mark.parametrize("name", [f.name for f in dataclasses.fields(Findings) if f.name not in RUN_BY])
 def test_every_finding_changes_the_plan_the_precision_or_the_caveats(name: str) -> None:
     def answers(findings: Findings) -> tuple[Any, ...]:
-        return findings.plan(SCRIPT), findings.precision(Precision.parse("torch-fp32")), tuple(findings.caveats(SCRIPT))
+        precisions = [findings.precision(Precision.parse(name)) for name in ("torch-fp32", "bf16")]
+        return findings.plan(SCRIPT), precisions, tuple(findings.caveats(SCRIPT))
 
     assert answers(Findings(**{name: CHANGES[name]})) != answers(Findings())
 
