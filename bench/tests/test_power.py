@@ -8,9 +8,10 @@ from foretell_bench.tables import power
 from foretell.cost.folder import seal
 from foretell.cost.power import Power, Use
 from foretell.errors import InputError
+from foretell.learn.power import IDLE
 from foretell.precision import Unit
 
-BOARD = Power(idle=power.IDLE, busy=0.5, units={"fp32": 0.4, "tf32": 0.8, "bf16": 0.6}, memory=0.7, most=0.985)
+BOARD = Power(idle=IDLE, busy=0.5, units={"fp32": 0.4, "tf32": 0.8, "bf16": 0.6}, memory=0.7, most=0.985)
 
 
 def step(number: int, unit: Unit) -> power.Sustained:

@@ -28,6 +28,7 @@ Answers = Annotated[
 Saved = Annotated[
     Path | None, typer.Option("--from", metavar="FILE", help="Show what --save wrote, and forecast nothing.")
 ]
+OnlyOpen = Annotated[bool, typer.Option("--open", help="Only jobs that may be looked at while Foretell is changed.")]
 Page = Annotated[Path | None, typer.Option("--page", metavar="FILE", help="Fill in the table of this page.")]
 
 # Verbs that lie in packages of their own, and are loaded when they are run: `foretell --help` waits for none of them.
@@ -136,9 +137,7 @@ def published(
             help="Make this model's trainers and intervals of several devices from these jobs.",
         ),
     ] = None,
-    only_open: Annotated[
-        bool, typer.Option("--open", help="Only jobs that may be looked at while Foretell is changed.")
-    ] = False,
+    only_open: OnlyOpen = False,
     page: Page = None,
     as_json: AsJson = False,
 ) -> None:
@@ -181,9 +180,7 @@ def peers(
             "--llm-analysis", metavar="PYTHON", help="An interpreter with llm-analysis; else as others ran it."
         ),
     ] = None,
-    only_open: Annotated[
-        bool, typer.Option("--open", help="Only jobs that may be looked at while Foretell is changed.")
-    ] = False,
+    only_open: OnlyOpen = False,
     most: Annotated[int | None, typer.Option("--rows", min=1, metavar="N", help="Ask about at most N jobs.")] = None,
     page: Page = None,
     as_json: AsJson = False,

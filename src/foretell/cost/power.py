@@ -26,7 +26,7 @@ _OTHER: Final = "bf16"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Use:
-    """Seconds of a step that each part of a device would be in use, working at its published rate."""
+    """How long each part of a device would be in use, working at its published rate: seconds, or parts of a step."""
 
     busy: Seconds  # any kernel runs
     units: Mapping[Unit, Seconds]

@@ -6,13 +6,13 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 import foretell
 from foretell.cost.folder import seal
-from foretell.cost.power import FILE, Use, use_of
+from foretell.cost.power import FILE, Power, Use, use_of
 from foretell.errors import InputError
 from foretell.hardware import device as known_device
 from foretell.learn.fit import FAMILIES, family_of
@@ -22,8 +22,6 @@ from foretell_bench.rounding import short
 from foretell_bench.tables.figures import Figure
 
 DEVICE: Final = "h200"
-# Of the limit: 59 steps of the dataset with a kernel running for a tenth of the time at most drew 0.195, their kernels' part of it 0.025.
-IDLE: Final = 0.17
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,8 +84,8 @@ def figures(steps: Sequence[Sustained]) -> list[Figure]:
     return made
 
 
-def _fitted(steps: Sequence[Sustained]) -> Any:
-    return fit_power([(s.use, s.measured) for s in steps], IDLE)
+def _fitted(steps: Sequence[Sustained]) -> Power:
+    return fit_power([(s.use, s.measured) for s in steps])
 
 
 def write(steps: Sequence[Sustained], folder: Path) -> Path:
