@@ -302,6 +302,50 @@ def test_a_compiled_function_writes_into_what_it_is_given(script: Write, tmp_pat
     assert any("scale, compiled from its source, is priced by the bytes" in caveat.text for caveat in graph.caveats)
 
 
+BUILT = """
+    import torch
+    from torch import nn
+    import my_ops_cuda as ops
+    from kernels import get_kernel
+
+    attention = get_kernel("kernels-community/flash-attn3", version=1).flash_attn_interface
+
+    class Attend(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, value, points, weights):
+            ctx.save_for_backward(value, points, weights)
+            return ops.ms_deform_attn_forward(value, None, None, points, weights, 64)
+
+        @staticmethod
+        def backward(ctx, gradient):
+            value, points, weights = ctx.saved_tensors
+            found = ops.gradients_of_mine(value, points, weights, gradient)
+            return found[0], None, found[1]
+
+    model = nn.Linear(64, 64).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(4):
+        x = model(torch.randn(2, 20, 64).cuda())
+        points = torch.rand(2, 5, 4, 3, 2, 2).cuda()
+        made = Attend.apply(x.view(2, 20, 4, 16), points, x.mean() * torch.ones_like(points[..., 0]))
+        assert made.shape == (2, 5, 64)
+        q = made.view(2, 5, 4, 16).half()
+        (made.sum() + attention.flash_attn_func(q, q, q, causal=True).float().sum()).backward()
+        optimizer.step()
+"""
+
+
+def test_what_a_setup_would_have_built_is_known_by_its_functions(script: Write, tmp_path: Path) -> None:
+    (tmp_path / "ops").mkdir()
+    (tmp_path / "README.md").touch()
+    (tmp_path / "ops" / "setup.py").write_text("setup(ext_modules=[CUDAExtension('my_ops_cuda', ['a.cu'])])\n")
+    graph = foretell.capture_graph(script(BUILT))
+    found = set(targets(graph))
+    assert {"foretell.opaque.ms_deform_attn_forward", "foretell.opaque.my_ops_cuda_gradients_of_mine"} <= found
+    assert any(SDPA in target for target in found)
+    assert any("my_ops_cuda.gradients_of_mine, compiled, is priced by the bytes" in c.text for c in graph.caveats)
+
+
 ENGINE = """
 import torch
 import transformer_engine.pytorch as te

@@ -33,6 +33,21 @@ def _folders(start: Path) -> list[Path]:
     return [place for folder in folders for place in (folder, folder / "src")]
 
 
+def is_near(package: str) -> bool:
+    """A module of the repository, in a folder where Python does not look: that is said as it is."""
+    return any(
+        os.path.exists(os.path.join(folder, name))
+        for folder in _near()
+        for name in (package, f"{package}.py", os.path.join("src", package))
+    )
+
+
+def _near() -> list[str]:
+    first = os.path.abspath(sys.path[0] or ".")
+    above = os.path.dirname(first)
+    return [first, above, os.path.dirname(above), os.getcwd()]
+
+
 class _Finder:
     def __init__(self, folders: list[str]) -> None:
         self._folders = folders

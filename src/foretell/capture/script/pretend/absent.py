@@ -14,7 +14,8 @@ from typing import Any, Final
 from foretell.capture.reads import is_library
 from foretell.capture.script.imports import provide
 from foretell.capture.script.packages import on_missing_package
-from foretell.capture.script.pretend.kernels.package import is_tried
+from foretell.capture.script.pretend.kernels.package import goes_on_without
+from foretell.capture.script.repository import is_near
 from foretell.capture.script.session import Session
 from foretell.errors import WorkloadError
 
@@ -54,25 +55,10 @@ def _is_missed(name: str) -> bool:
     package = name.partition(".")[0]
     there = sys.modules.get(package)
     if there is not None and not isinstance(there, Absent):
-        return _would_be_built(name) and _goes_on_without(sys._getframe(2)) is False
-    if package in sys.stdlib_module_names or package in _DECIDE or _is_near(package):
+        return _would_be_built(name) and goes_on_without(sys._getframe(2)) is False
+    if package in sys.stdlib_module_names or package in _DECIDE or is_near(package):
         return False
-    return _goes_on_without(sys._getframe(2)) is False
-
-
-def _is_near(package: str) -> bool:
-    """A module of the repository, in a folder where Python does not look: that is said as it is."""
-    return any(
-        os.path.exists(os.path.join(folder, name))
-        for folder in _folders()
-        for name in (package, f"{package}.py", os.path.join("src", package))
-    )
-
-
-def _folders() -> list[str]:
-    first = os.path.abspath(sys.path[0] or ".")
-    above = os.path.dirname(first)
-    return [first, above, os.path.dirname(above), os.getcwd()]
+    return goes_on_without(sys._getframe(2)) is False
 
 
 def _would_be_built(name: str) -> bool:
@@ -80,27 +66,6 @@ def _would_be_built(name: str) -> bool:
     parent, _, part = name.rpartition(".")
     folders = getattr(sys.modules.get(parent), "__path__", ())
     return any(os.path.exists(os.path.join(folder, part + ending)) for folder in folders for ending in _SOURCES)
-
-
-def _goes_on_without(frame: Any) -> bool | None:
-    """Whether the script has something in place of what it imports; None where it is no import of the script's."""
-    importing = False
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if "importlib" in file:
-            if "importlib.util" in file or file.endswith(("importlib/__init__.py", "importlib/util.py")):
-                return None  # it looks whether it is there, or chooses what it imports
-            importing = True
-        elif importing:
-            if is_library(file) and frame.f_code.co_name != "_run_code":
-                return None if not file.startswith("<") else False
-            if is_tried(frame):
-                return True
-            if frame.f_code.co_name != "<module>":
-                return False
-            importing = False
-        frame = frame.f_back
-    return False
 
 
 class Absent(types.ModuleType):

@@ -6,12 +6,16 @@ same kind; what a user has declared with `foretell.opaque` as declared; anything
 
 from __future__ import annotations
 
+import sys
+from functools import partial
+from types import ModuleType
 from typing import Any
 
 from foretell.capture.script.imports import once_imported, provide
-from foretell.capture.script.pretend.kernels import compiled, flexible, notes, triton
+from foretell.capture.script.pretend.kernels import by_bytes, compiled, flexible, from_hub, notes, triton
 from foretell.capture.script.pretend.kernels.known import KNOWN, PACKAGES
-from foretell.capture.script.pretend.kernels.package import Package, as_declared
+from foretell.capture.script.pretend.kernels.package import Package, as_declared, goes_on_without
+from foretell.capture.script.repository import is_near
 from foretell.capture.script.session import Session
 from foretell.declared import DECLARED
 
@@ -27,6 +31,11 @@ def install(session: Session) -> None:
     )
     once_imported("torch.utils.cpp_extension", compiled.adapt)
     compiled.compile_nothing()
+    provide(lambda name: compiled.would_be_built(name) and not goes_on_without(sys._getframe(1)), compiled.Extension)
+    by_bytes.know_gradients()
+    load_from_hub = partial(from_hub.load_from_hub, session)
+    once_imported("kernels", load_from_hub)
+    provide(lambda name: name == "kernels" and not is_near(name), lambda name: load_from_hub(ModuleType(name)))
     once_imported("torch.nn.attention.flex_attention", flexible.adapt)
     once_imported("triton", triton.adapt_installed)
     for name in {path.rpartition(".")[0] for path in (*KNOWN, *DECLARED)}:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from foretell.capture.opaque import run as run_declared
+from foretell.capture.reads import is_library
 from foretell.capture.script.pretend.kernels.known import KNOWN
 from foretell.capture.script.pretend.kernels.unknown import Unknown
 from foretell.capture.script.session import Session
@@ -56,3 +57,24 @@ def is_tried(frame: Any) -> bool:
     handled = {i.offset: i.opname for i in dis.get_instructions(code)}
     after = dict(zip(handled, list(handled)[1:], strict=False))
     return any(handled.get(after.get(e.target, -1)) == "POP_TOP" for e in covering)  # a bare except
+
+
+def goes_on_without(frame: Any) -> bool | None:
+    """Whether the script has something in place of what it imports; None where it is no import of the script's."""
+    importing = False
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if "importlib" in file:
+            if "importlib.util" in file or file.endswith(("importlib/__init__.py", "importlib/util.py")):
+                return None  # it looks whether it is there, or chooses what it imports
+            importing = True
+        elif importing:
+            if is_library(file) and frame.f_code.co_name != "_run_code":
+                return None if not file.startswith("<") else False
+            if is_tried(frame):
+                return True
+            if frame.f_code.co_name != "<module>":
+                return False
+            importing = False
+        frame = frame.f_back
+    return False

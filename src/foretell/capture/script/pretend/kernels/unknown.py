@@ -12,6 +12,16 @@ _HOW: Final = (
 )
 
 
+class UnknownKernel(WorkloadError):
+    """A kernel was to return something that nobody here can tell the shape of."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"the script runs {path}, a kernel that needs a GPU and is not one that Foretell knows. {_HOW.format(path=path)}."
+        )
+        self.path = path
+
+
 class Unknown:
     """Something of a package of kernels; whoever uses it is told what to do."""
 
@@ -24,10 +34,7 @@ class Unknown:
         return type(self)(f"{self.path}.{name}")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise WorkloadError(
-            f"the script runs {self.path}, a kernel that needs a GPU and is not one that Foretell knows. "
-            f"{_HOW.format(path=self.path)}."
-        )
+        raise UnknownKernel(self.path)
 
     def __mro_entries__(self, bases: Any) -> tuple[type, ...]:
         return (_unknown_base(self),)  # a class of the script's derives from it: the error comes when it is made
