@@ -177,12 +177,6 @@ def test_a_kernel_with_few_blocks_does_not_miss_the_units_it_has_no_use_for() ->
 
 
 def test_a_winograd_convolution_beats_the_roofline() -> None:
-    def convolution(kernel: int) -> Signature:
-        x = Layout.contiguous((32, 256, 28, 28), "float32")
-        weight = Layout.contiguous((256, 256, kernel, kernel), "float32")
-        more = (("stride", (1, 1)), ("padding", (kernel // 2,) * 2), ("groups", 1))
-        return Signature("aten.convolution.default", (x, weight), (x,), more)
-
     card = device("v100-32g-pcie")
     three, five = (describe(convolution(k), card, tf32=False).roofline for k in (3, 5))
     assert bound(convolution(3), card, tf32=False) < three
@@ -194,3 +188,64 @@ def test_a_small_op_is_no_smaller_to_a_processor() -> None:
     cpu, tiny = device("cpu"), product(32, "float32")
     assert there(tiny, OWN) > 10 * bound(tiny, OWN, tf32=False)
     assert there(tiny, cpu) < 4 * bound(tiny, cpu, tf32=False)
+
+
+def convolution(kernel: int, dtype: str = "float32") -> Signature:
+    x = Layout.contiguous((32, 256, 28, 28), dtype)
+    weight = Layout.contiguous((256, 256, kernel, kernel), dtype)
+    more = (("stride", (1, 1)), ("padding", (kernel // 2,) * 2), ("groups", 1))
+    return Signature("aten.convolution.default", (x, weight), (x,), more)
+
+
+def gradients(kernel: int, dtype: str) -> Signature:
+    [x, weight], more = convolution(kernel, dtype).inputs, dict(convolution(kernel, dtype).arguments)
+    mask = {"output_mask": (True, True, False)}
+    return Signature("aten.convolution_backward.default", (x, x, weight), (x, weight), tuple((more | mask).items()))
+
+
+def on_units(signature: Signature, on: str, *, tf32: bool) -> float:
+    return float(transferred([signature], OWN, ours(), device(on), Generations(), tf32=tf32)[0][0])
+
+
+@pytest.mark.parametrize("signature", [convolution(1), convolution(3), convolution(5), product(2048, "float32")])
+def test_the_same_chip_takes_the_same(signature: Signature) -> None:
+    """What our device was measured to attain is not forgotten on the way to a board that differs in its name alone."""
+    [here] = ours().seconds([signature.name], [describe(signature, OWN, tf32=False)])
+    assert there(signature, replace(OWN, name="twin")) == pytest.approx(here, rel=0.03)
+
+
+@pytest.mark.parametrize("kernel", [1, 3, 5])
+@pytest.mark.parametrize(
+    ("better", "than"),
+    [("b200", "h200"), ("rtx-5070", "rtx-4070"), ("rtx-3070", "rtx-2080"), ("h100-pcie", "rtx-a6000")],
+)
+def test_a_better_board_is_not_slower_in_fp32_convolutions(better: str, than: str, kernel: int) -> None:
+    assert there(convolution(kernel), device(better)) <= 1.01 * there(convolution(kernel), device(than))
+
+
+@pytest.mark.parametrize("name", ["mi100", "mi300x", "mi355x", "gaudi2", "gaudi3", "m3-max", "arc-pro-b60", "cpu"])
+@pytest.mark.parametrize("kernel", [1, 3, 5])
+def test_no_maker_s_convolutions_beat_what_was_measured_of_hopper(name: str, kernel: int) -> None:
+    chip, one = device(name), convolution(kernel)
+    shares = [flops(one) / (there(one, each) * each.peak("fp32")) for each in (chip, OWN)]
+    assert shares[0] <= 1.05 * shares[1]
+
+
+@pytest.mark.parametrize("name", ["h100-sxm", "a100-80g-sxm", "mi300x", "gaudi2", "gaudi3", "rtx-4090", "rtx-5090"])
+@pytest.mark.parametrize("signature", [convolution(1), convolution(3), product(512, "float32")])
+def test_units_that_may_be_used_make_nothing_slower(name: str, signature: Signature) -> None:
+    assert on_units(signature, name, tf32=True) <= on_units(signature, name, tf32=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"), [("t4", "bfloat16"), ("v100-16g-sxm", "bfloat16"), ("cpu", "bfloat16"), ("p100-sxm", "float16")]
+)
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_without_units_of_16_bits_a_product_takes_about_what_fp32_does(name: str, dtype: str, kernel: int) -> None:
+    """Its numbers are read and written in half the bytes, and no kernel saves arithmetic."""
+    in_fp32, half = (there(gradients(kernel, kept), device(name)) for kept in ("float32", dtype))
+    assert 0.9 * in_fp32 < half < 1.7 * in_fp32
+
+
+def test_fp16_on_a_chip_of_bf16_alone_takes_what_bf16_does() -> None:
+    assert there(product(1024, "float16"), device("gaudi")) == there(product(1024, "bfloat16"), device("gaudi"))

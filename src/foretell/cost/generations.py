@@ -20,6 +20,7 @@ from foretell.cost.tiles import in_waves, sizes
 from foretell.graph import Signature
 from foretell.graph.operators import operator_of
 from foretell.hardware import Device
+from foretell.precision import HALVES, Unit
 from foretell.units import Seconds
 
 _FULL: Final = 1.0  # part of the cache: nothing of what takes more is found again
@@ -30,9 +31,16 @@ _FIRST_MATRIX_UNITS, _HOPPER = (7, 0), (9, 0)
 
 # What long kernels attain of a sustained peak, in four ages. In fp32: before Volta; on units of 64 lanes; on those of 128 (8.6
 # and later); on Hopper's and later ones, for which libraries have no fp32 kernels of their own. On matrix units: none; before
-# Ampere; before Hopper; since.
+# Ampere; before Hopper; since. Convolutions in fp32 were measured on boards before 8.6 and on Hopper: from 8.6 on, where units
+# run kernels that were written for half as many lanes, and on other makers' boards they attain what they do on Hopper.
 _AGES: Final = ((7, 0), (8, 6), (9, 0))  # the first of the next age, in fp32
 _AGES_OF_MATRIX_UNITS: Final = ((7, 0), (8, 0), (9, 0))
+_WIDE: Final = (8, 6)  # the first units of 128 lanes
+_FOR_GRAPHICS: Final = (12, 0)  # Blackwell's, whose units are as Ada's
+_AGES_OF_CONVOLUTIONS: Final = ((7, 0), _WIDE, _WIDE)
+_NARROW: Final = 1  # the age of units of 64 lanes
+_NO_MATRIX_UNITS: Final = 0  # the age before them
+_CONVOLUTIONS: Final[tuple[Kind, ...]] = ("convolution fp32", "winograd", "grouped fp32")
 _WINOGRAD_CHANNELS: Final = 16
 
 
@@ -61,9 +69,14 @@ def bandwidth(device: Device, attained: Attained) -> float:
     return device.bandwidth * (attained.bandwidth_checked if device.inline_ecc else attained.bandwidth)
 
 
-def kind_of(signature: Signature, *, tf32: bool) -> Kind:
-    """What of its arithmetic an op attains goes by this."""
-    family, precision = operator_of(signature.name).family, peak_name(signature, tf32=tf32)
+def unit_of(signature: Signature, device: Device, *, tf32: bool) -> Unit:
+    """The units of a device that run an op's products."""
+    return device.unit(peak_name(signature, tf32=tf32))
+
+
+def kind_of(signature: Signature, precision: Unit) -> Kind:
+    """What of its arithmetic an op attains on units of a precision goes by this."""
+    family = operator_of(signature.name).family
     if family == "matmul":
         return "matmul fp32" if precision == "fp32" else "matmul"
     if family in ("attention", "attention_backward"):
@@ -82,21 +95,44 @@ def kind_of(signature: Signature, *, tf32: bool) -> Kind:
 
 def bound(signature: Signature, device: Device, attained: Attained, *, tf32: bool) -> Seconds:
     """What an op takes at the rates its device attains; arithmetic and traffic hide each other in part."""
-    kind = kind_of(signature, tf32=tf32)
-    arithmetic = _arithmetic(signature, kind, device, attained, tf32=tf32)
+    return _at_share(signature, device, attained, share_of(signature, device, attained, tf32=tf32), tf32=tf32)
+
+
+def share_of(signature: Signature, device: Device, attained: Attained, *, tf32: bool) -> float:
+    """The part of a sustained peak that ops of this kind attain there.
+
+    Numbers of 16 bits that fp32 units multiply attain no more than they did on Pascal, which has no other units.
+    """
+    wanted, unit = peak_name(signature, tf32=tf32), unit_of(signature, device, tf32=tf32)
+    kind = kind_of(signature, unit)
+    share = attained.shares[kind][_age(kind, unit, device)]
+    converted = wanted in HALVES and unit == "fp32"
+    return min(share, attained.shares[kind_of(signature, wanted)][_NO_MATRIX_UNITS]) if converted else share
+
+
+def on_half_the_lanes(signature: Signature, device: Device, attained: Attained, *, tf32: bool) -> Seconds:
+    """What fp32 convolutions take at most where 64 of a unit's 128 lanes do what all of an earlier unit's did.
+
+    Infinite for other ops and boards: on Hopper they were measured to take longer.
+    """
+    kind, capability = kind_of(signature, unit_of(signature, device, tf32=tf32)), device.compute_capability
+    if kind not in _CONVOLUTIONS or capability is None or capability < _WIDE or _HOPPER <= capability < _FOR_GRAPHICS:
+        return math.inf
+    return _at_share(signature, device, attained, attained.shares[kind][_NARROW] / 2, tf32=tf32)
+
+
+def _at_share(signature: Signature, device: Device, attained: Attained, share: float, *, tf32: bool) -> Seconds:
+    unit = unit_of(signature, device, tf32=tf32)
+    kind = kind_of(signature, unit)
+    arithmetic = 0.0
+    if flops := work_of(signature).flops:
+        rate = share * device.peak(peak_name(signature, tf32=tf32))  # less than the unit's, where it emulates a type
+        arithmetic = flops / (rate * clock(device, unit, attained))
+        if kind == "matmul" and _in_waves(device):
+            light = rate * clock_hz(device, attained) / device.clock_hz
+            tiled = in_waves(*sizes(signature, flops), device.compute_units, light, attained.tiles)
+            arithmetic = max(arithmetic, tiled)
     return max(math.hypot(arithmetic, _memory(signature, kind, device, attained)), _FASTEST)
-
-
-def _arithmetic(signature: Signature, kind: Kind, device: Device, attained: Attained, *, tf32: bool) -> Seconds:
-    work, precision = work_of(signature), peak_name(signature, tf32=tf32)
-    if not work.flops:
-        return 0.0
-    rate = device.peak(precision) * attained.shares[kind][_age(precision, device)]
-    seconds = work.flops / (rate * clock(device, precision, attained))
-    if kind != "matmul" or not _in_waves(device):
-        return seconds
-    light = rate * clock_hz(device, attained) / device.clock_hz
-    return max(seconds, in_waves(*sizes(signature, work.flops), device.compute_units, light, attained.tiles))
 
 
 def _in_waves(device: Device) -> bool:
@@ -124,7 +160,10 @@ def _weight(signature: Signature, kind: Kind) -> float:
     return signature.inputs[-1].distinct_bytes if one_of_many else 0.0
 
 
-def _age(precision: str, device: Device) -> int:
-    """A device without a compute capability is as one of the second age."""
-    ages = _AGES if precision == "fp32" else _AGES_OF_MATRIX_UNITS
+def _age(kind: Kind, unit: Unit, device: Device) -> int:
+    """A device without a compute capability is as one of the second age, but for what was measured on Hopper alone."""
+    ages = _AGES if unit == "fp32" else _AGES_OF_MATRIX_UNITS
+    if kind in _CONVOLUTIONS:
+        ages = _AGES_OF_CONVOLUTIONS
+        return bisect_right(ages, device.compute_capability or ages[-1])
     return bisect_right(ages, device.compute_capability or ages[0])

@@ -26,14 +26,14 @@ from foretell.cost.beyond_trees import beyond_trees
 from foretell.cost.convolution import is_channels_last
 from foretell.cost.features import describe, walked
 from foretell.cost.files import check_numbers, reading
-from foretell.cost.generations import bound, clock_hz, kind_of
+from foretell.cost.generations import bound, clock_hz, kind_of, on_half_the_lanes, share_of, unit_of
 from foretell.cost.operators import OperatorModels
 from foretell.cost.roofline import peak_name
 from foretell.graph import Layout, Signature
 from foretell.graph.operators import Family, operator_of
 from foretell.hardware import Device
 from foretell.limits import read_json
-from foretell.precision import HALF_DTYPES, HALVES
+from foretell.precision import DTYPES, HALF_DTYPES, HALVES
 from foretell.units import Seconds
 
 Floats = npt.NDArray[np.float64]
@@ -73,11 +73,11 @@ def generation(device: Device) -> str:
     return device.architecture.split()[0] if capability is None else f"{capability[0]}.{capability[1]}"
 
 
-def group_of(signature: Signature, *, tf32: bool) -> str:
+def group_of(signature: Signature, device: Device, *, tf32: bool) -> str:
     """Ops that a generation is off by the same factor for: norms and reductions each by their own."""
     family = operator_of(signature.name).family
     if family == "matmul":
-        return f"matmul {'fp32' if peak_name(signature, tf32=tf32) == 'fp32' else 'half'}"
+        return f"matmul {'fp32' if unit_of(signature, device, tf32=tf32) == 'fp32' else 'half'}"
     if family in ("copy", "foreach"):
         return "elementwise"
     return signature.name if family in ("norm", "reduction") else family
@@ -100,7 +100,7 @@ def transferred(
     learned = operators.seconds(names, described).tolist()
     measured = np.array([beyond_trees(s, t, own, device, attained) for s, t in zip(computed, learned, strict=True)])
     ours = np.array([bound(s, own, attained, tf32=tf32) for s in computed])
-    theirs = np.array([bound(s, device, attained, tf32=tf32) for s in signatures])
+    theirs = _bounds(computed, signatures, np.minimum(measured / ours, 1.0), own, device, attained, tf32=tf32)
     rest = np.sqrt(np.maximum(measured**2 - ours**2, 0.0))
     if device.kind == "gpu":
         start = np.minimum(rest, _START)
@@ -112,8 +112,30 @@ def transferred(
         rest = rest * theirs / ours
         if device.kind == "cpu":
             rest = np.minimum(rest, _SMALL_ON_CPU * theirs)
-    factors = [generations.factor(device, group_of(s, tf32=tf32)) for s in signatures]
-    return np.sqrt(theirs**2 + rest**2) * factors, [d.family for d in described]
+    factors = [generations.factor(device, group_of(s, device, tf32=tf32)) for s in signatures]
+    seconds = np.sqrt(theirs**2 + rest**2) * factors
+    if tf32:  # units that may be used are used where they are faster
+        seconds = np.minimum(seconds, transferred(signatures, own, operators, device, generations, tf32=False)[0])
+    return seconds, [d.family for d in described]
+
+
+def _bounds(
+    computed: Sequence[Signature],
+    signatures: Sequence[Signature],
+    nearer: Floats,
+    own: Device,
+    device: Device,
+    attained: Attained,
+    *,
+    tf32: bool,
+) -> Floats:
+    """What ops take at the rates a device attains: where their kind attains as much as on our own, as near to it as there."""
+    found = []
+    for here, there, part in zip(computed, signatures, nearer.tolist(), strict=True):
+        shares = {share_of(here, each, attained, tf32=tf32) for each in (own, device)}
+        seconds = bound(there, device, attained, tf32=tf32) * (part if len(shares) == 1 else 1.0)
+        found.append(min(seconds, on_half_the_lanes(there, device, attained, tf32=tf32)))
+    return np.array(found)
 
 
 def _keeps_its_share(signature: Signature) -> bool:
@@ -128,16 +150,18 @@ def _keeps_its_share(signature: Signature) -> bool:
 
 @lru_cache(maxsize=1 << 12)
 def _as_computed(signature: Signature, device: Device) -> Signature:
-    """Products of 16 bits are products of fp32 where there are no units for them."""
+    """Products of 16 bits are of another type where there are no units for theirs: of fp32, or on Gaudi of bf16."""
     family, wanted = operator_of(signature.name).family, peak_name(signature, tf32=False)
-    if family not in _PRODUCTS or wanted not in HALVES or device.unit(wanted) != "fp32":
+    unit = device.unit(wanted)
+    dtype = next((DTYPES[kept] for kept in DTYPES if kept == unit), None)
+    if family not in _PRODUCTS or wanted not in HALVES or unit == wanted or dtype is None:
         return signature
-    inputs, outputs = ([_in_fp32(x) for x in side] for side in (signature.inputs, signature.outputs))
-    return replace(signature, inputs=tuple(inputs), outputs=tuple(outputs))
+    inputs, outputs = (tuple(_in_type(x, dtype) for x in side) for side in (signature.inputs, signature.outputs))
+    return replace(signature, inputs=inputs, outputs=outputs)
 
 
-def _in_fp32(x: Layout) -> Layout:
-    return replace(x, dtype="float32") if x.dtype in HALF_DTYPES else x
+def _in_type(x: Layout, dtype: str) -> Layout:
+    return replace(x, dtype=dtype) if x.dtype in HALF_DTYPES else x
 
 
 def _clocks(signature: Signature, own: Device, device: Device, attained: Attained, *, tf32: bool) -> float:
@@ -147,8 +171,9 @@ def _clocks(signature: Signature, own: Device, device: Device, attained: Attaine
     blocks = _blocks(signature)
     there = min(blocks, device.compute_units) * clock_hz(device, attained)
     slower = min(blocks, own.compute_units) * clock_hz(own, attained) / there
+    unit = unit_of(signature, device, tf32=tf32)
     early = device.compute_capability is None or device.compute_capability < _HOPPER
-    return slower * (_BEFORE_HOPPER if early and kind_of(signature, tf32=tf32) == "matmul fp32" else 1.0)
+    return slower * (_BEFORE_HOPPER if early and kind_of(signature, unit) == "matmul fp32" else 1.0)
 
 
 def _blocks(signature: Signature) -> float:

@@ -37,7 +37,7 @@ def offsets(
     for name, ops in public.items():
         progress(f"transferring {len(ops.signatures)} public ops to {name}")
         seconds, _ = transferred(ops.signatures, own, operators, ops.device, Generations(), tf32=False)
-        groups = np.array([group_of(s, tf32=False) for s in ops.signatures])
+        groups = np.array([group_of(s, ops.device, tf32=False) for s in ops.signatures])
         logs = np.log(ops.seconds / seconds)
         by_group = {str(group): logs[groups == group] for group in np.unique(groups)}
         found[name] = {group: float(np.median(those)) for group, those in by_group.items() if _agree(those)}
