@@ -6,17 +6,18 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import index
 from typing import Any, Final, Literal, get_args
 
 from foretell.errors import PlanError, check_choice, check_count, did_you_mean
+from foretell.plan_text import OPTIONAL_COUNTS, read_setting, read_stages, show_setting, show_stages
 from foretell.recomputing import Recomputing
 
-Schedule = Literal["gpipe", "1f1b", "interleaved", "zero-bubble"]
+Schedule = Literal["gpipe", "1f1b", "interleaved", "zero-bubble", "zb-v", "dualpipe", "dualpipe-v"]
+V_SHAPED: Final = ("zb-v", "dualpipe-v")  # two chunks per stage, the second on the way back
 DataParallel = Literal["ddp", "dp"]
 Sharding = Literal["torch", "deepspeed"]
 Offload = Literal["none", "optimizer", "parameters"]
-Dispatch = Literal["all-to-all", "deepep"]
+Dispatch = Literal["all-to-all", "deepep", "deepep-fp8"]
 OffloadTo = Literal["cpu", "nvme"]
 _CHOICES: dict[str, tuple[Any, ...]] = {
     "zero": (0, 1, 2, 3),
@@ -28,7 +29,6 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "dispatch": get_args(Dispatch),
 }
 
-_OPTIONAL_COUNTS: Final = ("etp", "hybrid_shard", "grad_accumulation", "bucket_bytes", "live_parameters")
 DDP_BUCKET_BYTES: Final = 25 * 2**20  # what DistributedDataParallel takes where nobody says it
 
 
@@ -42,7 +42,9 @@ class Plan:
         pp: Pipeline stages, by `schedule`, `virtual_stages` and `stages` (blocks of each; None balances them).
         cp: Context-parallel ranks: keys go round a ring, or are gathered (`cp_gather`), or ranks exchange heads in groups of
             `ulysses` (cp: all of them). `ep`: ranks that experts are divided among, which divides dp × cp.
-        dispatch: How rows get to experts: all-to-all, or deepep, which sends a token once to each node and rank.
+        dispatch: How rows get to experts: all-to-all, or deepep, which sends a token once to each node and rank, or
+            deepep-fp8, which sends it in 8 bits. `overlap_ep`: beside another micro-batch's pass; `delay_wgrad`: beside
+            gradients of weights, too.
         etp: Ranks of tp that share each expert: all of them, or with etp=1 each has experts of its own, and ep divides dp × cp × tp.
         zero: 0 to 3: what data-parallel ranks shard (3 is FSDP), within groups of `hybrid_shard`, by `sharding`.
         checkpointing: none, full, selective, selective-op, a fraction of the blocks, parts of them (core_attn+layernorm),
@@ -73,6 +75,8 @@ class Plan:
     dispatch: Dispatch = (
         "all-to-all"  # how rows get to experts; deepep: a token once to each node, and once to each rank
     )
+    overlap_ep: bool = False  # what experts' ranks send of one micro-batch, and another micro-batch's pass side by side
+    delay_wgrad: bool = False  # gradients of weights run while experts' ranks send
     zero: int = 0
     hybrid_shard: int | None = None
     sequence_parallel: bool = False
@@ -96,17 +100,20 @@ class Plan:
     def __post_init__(self) -> None:
         for name in ("dp", "tp", "pp", "cp", "ulysses", "ep", "virtual_stages"):
             check_count(name, getattr(self, name), PlanError)
-        for name in _OPTIONAL_COUNTS:
+        for name in OPTIONAL_COUNTS:
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name), PlanError)
         for name, allowed in _CHOICES.items():
             check_choice(name, getattr(self, name), allowed, PlanError)
         Recomputing.parse(self.checkpointing)
         check_count("servers", self.servers, PlanError, least=0)
-        for name in ("sequence_parallel", "cp_gather", "overlap_tp", "overlap", "overlap_gather", "asynchronous"):
+        for name in ("sequence_parallel", "cp_gather", "overlap_tp", "overlap_ep", "delay_wgrad", "overlap", "overlap_gather",
+                     "asynchronous"):  # fmt: skip
             check_choice(name, getattr(self, name), (True, False), PlanError)
+        if self.schedule in V_SHAPED and self.virtual_stages == 1:
+            object.__setattr__(self, "virtual_stages", 2)
         if self.stages is not None:
-            object.__setattr__(self, "stages", _read_stages(self.stages))
+            object.__setattr__(self, "stages", read_stages(self.stages))
             self._check_stages()
         if self.live_parameters is not None and (self.zero, self.sharding) != (3, "deepspeed"):
             raise PlanError(
@@ -138,6 +145,16 @@ class Plan:
             raise PlanError(f"ep={self.ep} must divide {names} = {among}. Choose an ep that divides it, or change dp.")
 
     @property
+    def directions(self) -> int:
+        """In which micro-batches go through a pipeline, each with a copy of the model."""
+        return 2 if self.schedule == "dualpipe" else 1
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether passes of micro-batches are scheduled, on stages or side by side on one."""
+        return self.pp > 1 or self.overlap_ep
+
+    @property
     def splits_experts(self) -> bool:
         """Whether ranks of tp share every expert, as they share other layers."""
         return self.tp == 1 or self.etp != 1
@@ -146,11 +163,11 @@ class Plan:
         assert self.stages is not None
         if len(self.stages) != (chunks := self.pp * self.virtual_stages):
             raise PlanError(
-                f"stages={_show_stages(self.stages)} cuts {len(self.stages)} stages, but pp × virtual_stages = {self.pp} × "
+                f"stages={show_stages(self.stages)} cuts {len(self.stages)} stages, but pp × virtual_stages = {self.pp} × "
                 f"{self.virtual_stages} = {chunks}. Give blocks for each of the {chunks}, or leave stages out."
             )
         if self.pp == 1:
-            raise PlanError(f"stages={_show_stages(self.stages)} cuts a pipeline, but pp=1 is none. Leave stages out.")
+            raise PlanError(f"stages={show_stages(self.stages)} cuts a pipeline, but pp=1 is none. Leave stages out.")
 
     @property
     def devices(self) -> int:
@@ -175,7 +192,7 @@ class Plan:
                     f"plan {text!r}: {part!r} is not a setting. {did_you_mean(name, kinds)}Write it like 'dp=4,tp=2,zero=1'; "
                     f"settings: {', '.join(kinds)}."
                 )
-            values[name] = _read_setting(name, value, kinds[name])
+            values[name] = read_setting(name, value, kinds[name])
         return cls(**values)
 
     def __str__(self) -> str:
@@ -184,7 +201,7 @@ class Plan:
         for f in dataclasses.fields(self)[1:]:
             value = getattr(self, f.name)
             if value != f.default:
-                shown.append(f"{f.name}={_show_setting(value)}")
+                shown.append(f"{f.name}={show_setting(value)}")
         return ",".join(shown)
 
 
@@ -252,46 +269,3 @@ class PlanTemplate:
         if written.keys() != names or not isinstance(written["settings"], dict):
             raise PlanError(f"a plan's template has {', '.join(sorted(names))}, got {', '.join(map(str, written))}.")
         return cls(**written)
-
-
-def _show_setting(value: Any) -> str:
-    if isinstance(value, tuple):
-        return _show_stages(value)
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _show_stages(stages: Sequence[int] | str) -> str:
-    return "-".join(map(str, stages))
-
-
-def _read_stages(given: Sequence[int] | str) -> tuple[int, ...]:
-    """`9-8-8-7`: repeated blocks per stage; only the first and the last stage can do without one."""
-    try:
-        stages = tuple(int(part) for part in given.split("-")) if isinstance(given, str) else tuple(map(index, given))
-    except (TypeError, ValueError):
-        stages = ()
-    if not sum(stages) or min(stages) < 0 or 0 in stages[1:-1]:
-        raise PlanError(
-            f"stages={given!r} is not possible: it takes the blocks of each stage, like 9-8-8-7. Only the first stage "
-            "(embedding) and the last (head) can have 0."
-        )
-    return stages
-
-
-def _read_setting(name: str, value: str, default: Any) -> Any:
-    try:
-        if isinstance(default, bool):
-            return {"true": True, "1": True, "false": False, "0": False}[value.lower()]
-        if isinstance(default, int) or name in _OPTIONAL_COUNTS:
-            return int(value)
-        return _number_or_word(value) if name == "checkpointing" else value
-    except (KeyError, ValueError):
-        wanted = "true or false" if isinstance(default, bool) else "a number"
-        raise PlanError(f"plan setting {name}={value!r} must be {wanted}.") from None
-
-
-def _number_or_word(text: str) -> str | float:
-    try:
-        return float(text)
-    except ValueError:
-        return text

@@ -103,20 +103,38 @@ class Action:
     phase: str  # forward, backward, or weights: the part of a backward pass that no other stage waits for
     chunk: int
     micro_batch: int
+    joined: bool = False  # with the action before it: while one waits for its communication, the other computes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """How the stages of a program take turns. Role s is stage s; chunk c lies on stage c modulo the stages."""
+    """How the stages of a program take turns. Role s is stage s; chunk c lies on stage `stage_of[c]`.
+
+    Micro-batches that go in several directions have chunks of their own in each, one direction after another.
+    """
 
     micro_batches: int
-    chunks: int
+    stage_of: tuple[int, ...]  # of every chunk
     actions: tuple[tuple[Action, ...], ...]  # by stage, in order
     ranges: tuple[Mapping[tuple[str, int], tuple[int, int]], ...]  # by stage: phase and chunk → first op, past the last
     hand_over: tuple[Collective, ...]  # from chunk c to c + 1, and as much back
     # Where actions are of fewer micro-batches: those of a round fewer, and how many rounds are left out in the middle.
     shorter: tuple[tuple[Action, ...], ...] | None = None
     rounds_left_out: int = 0
+    directions: int = 1
+    hides: str | None = None  # the lane whose collectives joined actions hide
+    delayed: tuple[frozenset[int], ...] = ()  # by stage: ops that may run whenever their pass waits for that lane
+
+    @property
+    def chunks(self) -> int:
+        return len(self.stage_of)
+
+    def is_first(self, chunk: int) -> bool:
+        """No chunk comes before it."""
+        return chunk % (self.chunks // self.directions) == 0
+
+    def is_last(self, chunk: int) -> bool:
+        return (chunk + 1) % (self.chunks // self.directions) == 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ OTHERS = {
     "schedule": "gpipe", "virtual_stages": 2, "stages": "3-1", "checkpointing": "full", "grad_accumulation": 4,
     "bucket_bytes": 2**20, "overlap": False, "servers": 2, "asynchronous": True, "data_parallel": "dp",
     "sharding": "deepspeed", "offload": "optimizer", "etp": 1, "dispatch": "deepep", "overlap_gather": True,
+    "overlap_ep": True, "delay_wgrad": True,
 }  # fmt: skip
 
 

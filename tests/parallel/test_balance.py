@@ -39,7 +39,11 @@ def fullest(cost: list[float], chunks: list[int], stages: int) -> float:
 
 
 def cut(cost: list[float], stages: int, rounds: int, *, ends: bool = False) -> list[int]:
-    return balanced(cost, stages) if rounds == 1 else interleaved(cost, stages, rounds, ends=(ends, ends))
+    return (
+        balanced(cost, stages)
+        if rounds == 1
+        else interleaved(cost, Plan(pp=stages, schedule="interleaved", virtual_stages=rounds), ends=(ends, ends))
+    )
 
 
 @settings(max_examples=60, deadline=None)
@@ -72,7 +76,7 @@ def test_of_equal_cuts_the_even_one_is_taken() -> None:
 
 def test_a_head_as_long_as_blocks_can_have_a_chunk_of_its_own() -> None:
     cost = [0.1, *[1.0] * 32, 2.4]
-    chunks = interleaved(cost, 8, 4, ends=(True, True))
+    chunks = interleaved(cost, Plan(pp=8, schedule="interleaved", virtual_stages=4), ends=(True, True))
     assert chunks.count(31) == 1
     assert fullest(cost, chunks, 8) == pytest.approx(5.4)
 

@@ -16,7 +16,7 @@ from foretell.errors import PlanError
 from foretell.graph import Graph
 from foretell.parallel import parallelize, schedules
 from foretell.parallel.accumulate import steady_micro_step
-from foretell.parallel.schedules import most_in_flight, stage_actions
+from foretell.parallel.schedules import most_in_flight, stage_actions, stages_of_chunks
 from foretell.plans import Plan
 from foretell.program import Pipeline, Program, Role
 from foretell.simulate.pipeline import simulate_pipeline
@@ -51,7 +51,7 @@ def equal_stages(stages: int, micro_batches: int, schedule: str, chunks: int = 1
         ranges.append({kind: (i, i + 1) for i, kind in enumerate(kinds)})
         roles.append(Role(name=f"stage {stage}", count=1, graph=replace(empty, ops=(op,) * len(kinds))))
     pipeline = Pipeline(
-        micro_batches=micro_batches, chunks=stages * chunks, actions=stage_actions(plan, micro_batches, training=True),
+        micro_batches=micro_batches, stage_of=stages_of_chunks(plan), actions=stage_actions(plan, micro_batches, training=True),
         ranges=tuple(ranges), hand_over=(),
     )  # fmt: skip
     program = Program(roles=tuple(roles), ranks=stages, whole=empty, pipeline=pipeline)

@@ -5,10 +5,16 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from torch.distributed.pipelining.schedules import ScheduleInterleaved1F1B, ScheduleInterleavedZeroBubble
+from torch.distributed.pipelining.schedules import (
+    ScheduleDualPipeV,
+    ScheduleInterleaved1F1B,
+    ScheduleInterleavedZeroBubble,
+    ScheduleZBVZeroBubble,
+)
 
 from foretell.parallel.schedules import stage_actions
 from foretell.plans import Plan
+from foretell.program import Action
 
 
 def torch_order(
@@ -60,3 +66,35 @@ def test_zero_bubble_takes_torchs_turns(stages: int, chunks: int, rounds: int) -
     assert [sorted(order) for order in ours] == [sorted(order) for order in theirs]
     if rounds == 3:
         assert ours == theirs
+
+
+@pytest.mark.parametrize("stages", [2, 4, 8])
+@pytest.mark.parametrize("rounds", [1, 2, 5])
+def test_zb_v_takes_torchs_turns(stages: int, rounds: int) -> None:
+    plan, letters = Plan(pp=stages, schedule="zb-v"), {"forward": "F", "backward": "I", "weights": "W"}
+    ours = [
+        [f"{a.chunk}{letters[a.phase]}{a.micro_batch}" for a in actions]
+        for actions in stage_actions(plan, stages * rounds, training=True)
+    ]
+    assert ours == torch_order(stages, 2, stages * rounds, ScheduleZBVZeroBubble)
+
+
+@pytest.mark.parametrize("stages", [2, 3, 4, 8])
+@pytest.mark.parametrize("more", [0, 1, 8])
+def test_dualpipe_v_takes_torchs_turns(stages: int, more: int) -> None:
+    plan, micro_batches = Plan(pp=stages, schedule="dualpipe-v"), 2 * stages + more
+    ours = [written(actions) for actions in stage_actions(plan, micro_batches, training=True)]
+    assert ours == torch_order(stages, 2, micro_batches, ScheduleDualPipeV)
+
+
+def written(actions: tuple[Action, ...]) -> list[str]:
+    """As torch writes them: a backward pass with its weights is one action, and so are two passes side by side."""
+    out: list[list[str]] = []
+    for action, after in zip(actions, [*actions[1:], None], strict=True):
+        whole = after is not None and after.joined and after.phase == "weights"
+        letter = {"forward": "F", "backward": "B" if whole else "I", "weights": "W"}[action.phase]
+        if not action.joined:
+            out.append([])
+        if not (action.joined and action.phase == "weights"):
+            out[-1].append(f"{action.chunk}{letter}{action.micro_batch}")
+    return [parts[0] if len(parts) == 1 else f"({';'.join(parts)})OVERLAP_F_B" for parts in out]

@@ -291,6 +291,25 @@ def test_megatron_says_what_runs_beside_compute(tmp_path: Path, more: str, plan:
     assert str(written(tmp_path, "m.sh", MEGATRON + more).template().plan_for(EIGHT)) == plan
 
 
+EXPERTS = "--num-experts 8 --moe-router-topk 2 --expert-model-parallel-size 4 --overlap-grad-reduce --overlap-moe-expert-parallel-comm "
+
+
+@pytest.mark.parametrize(
+    ("more", "plan"),
+    [
+        ("", "dp=8,ep=4,overlap_ep=true"),
+        ("--delay-wgrad-compute", "dp=8,ep=4,overlap_ep=true,delay_wgrad=true"),
+        ("--pipeline-model-parallel-size 2", "dp=4,pp=2,ep=4,stages=15-15"),
+        ("--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 3",
+         "dp=4,pp=2,ep=4,overlap_ep=true,schedule=interleaved,virtual_stages=3,stages=5-5-5-5-5-5"),
+    ],
+)  # fmt: skip
+def test_megatron_hides_rows_to_experts_behind_other_micro_batches(tmp_path: Path, more: str, plan: str) -> None:
+    found = written(tmp_path, "m.sh", MEGATRON + EXPERTS + more)
+    assert str(found.template().plan_for(EIGHT)) == plan
+    assert any("not hidden" in c.text for c in found.caveats) == ("overlap_ep" not in plan)
+
+
 def test_megatron_builds_its_model_from_numbers(tmp_path: Path) -> None:
     plain = written(tmp_path, "a.sh", MEGATRON + "--tensor-model-parallel-size 2").model
     assert isinstance(plain, dict)

@@ -21,6 +21,7 @@ FabricOf = Callable[[Link], Fabric]
 # How often a ring passes the whole tensor, less one share.
 _PASSES = {"all-reduce": 2, "all-gather": 1, "reduce-scatter": 1, "all-to-all": 1, "broadcast": 1}
 _PRICED_AS = {"broadcast": "all-gather"}
+_ONCE_UNITS = 20  # DeepEP's usual number of SMs, which Megatron takes too
 
 
 def collective_seconds(
@@ -87,14 +88,20 @@ def link_bytes(collective: Collective, cluster: Cluster) -> dict[str, Bytes]:
     return {name: nbytes for name, nbytes in ways.items() if nbytes}
 
 
-def compute_slowdown(collectives: Iterable[Collective], cluster: Cluster, device: Device) -> float:
+def compute_slowdown(
+    collectives: Iterable[Collective], cluster: Cluster, device: Device, hidden: str | None = None
+) -> float:
     """How many times longer compute takes while these run beside it: their copies occupy compute units.
 
-    Those that are waited for at once have no compute beside them. The one that takes most counts throughout, so that
-    a quicker link can never leave compute beside a heavier collective for longer.
+    Those that are waited for at once have no compute beside them, unless their lane is `hidden`. The one that takes most counts
+    throughout, so that a quicker link can never leave compute beside a heavier collective for longer.
     """
-    groups = {c.group for c in collectives if c.waited_for_by > _issued_at(c) and c.group.size > 1}
-    taken = max((_units(group, cluster) for group in groups), default=0)
+    groups = {
+        (c.group, c.choices > 1)
+        for c in collectives
+        if (c.waited_for_by > _issued_at(c) or c.lane == hidden) and c.group.size > 1
+    }
+    taken = max((_ONCE_UNITS if once else _units(group, cluster) for group, once in groups), default=0)
     return 1 / (1 - min(taken / device.compute_units, 0.5))
 
 

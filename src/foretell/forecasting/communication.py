@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from foretell.cost.collectives import bytes_on_wire, collective_seconds, link_bytes, sent_bytes
 from foretell.cost.offload import KINDS, host_seconds
@@ -13,7 +14,7 @@ from foretell.profile import AS_LISTED, Links
 from foretell.program import Collective, Group, Pipeline, Program
 from foretell.units import Bytes, Seconds
 
-_Key = tuple[str, Bytes, Group]
+_Key = tuple[str, Bytes, Group, int]
 _Transfer = tuple[Collective, Seconds, int]  # what, how long each, how often in a step
 
 
@@ -54,7 +55,7 @@ class Collectives:
         for stage, (role, each) in enumerate(zip(program.roles, seconds, strict=True)):
             transfers = [(c, s, role.runs(c)) for c, s in zip(role.collectives, each, strict=True)]
             if program.pipeline is not None:
-                transfers += self._handed_over(program.pipeline, stage, len(program.roles))
+                transfers += self._handed_over(program.pipeline, stage)
             by_role.append(transfers)
         sent = [sum(sent_bytes(c) * times for c, _, times in transfers) for transfers in by_role]
         known = {_key(c): (c, s) for transfers in by_role for c, s, times in transfers if s > 0 and times}
@@ -63,10 +64,10 @@ class Collectives:
         links = self._by_link(by_role[sent.index(most)]) if most else {}
         return Traffic(sent=most, links=links, peak=max(rates, default=0.0))
 
-    def _handed_over(self, pipeline: Pipeline, stage: int, stages: int) -> Iterator[_Transfer]:
-        for boundary, collective in enumerate(pipeline.hand_over):
-            ways = (boundary % stages == stage) + ((boundary + 1) % stages == stage)  # forward on, and back
-            yield collective, self.seconds(collective), ways * pipeline.micro_batches
+    def _handed_over(self, pipeline: Pipeline, stage: int) -> Iterator[_Transfer]:
+        for collective, ends in zip(pipeline.hand_over, pairwise(pipeline.stage_of), strict=True):
+            ways = ends.count(stage)  # forward on, and back
+            yield collective, self.seconds(collective), ways * pipeline.micro_batches // pipeline.directions
 
     def _by_link(self, transfers: Sequence[_Transfer]) -> dict[str, Bytes]:
         known: dict[_Key, Mapping[str, Bytes]] = {}
@@ -81,4 +82,4 @@ class Collectives:
 
 
 def _key(collective: Collective) -> _Key:
-    return collective.kind, collective.nbytes, collective.group
+    return collective.kind, collective.nbytes, collective.group, collective.choices

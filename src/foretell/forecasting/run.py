@@ -129,7 +129,8 @@ def _pricing(
 ) -> _Pricing:
     profile = (profile or Profile(name="none")).for_network(network_of(program.whole))
     collectives = Collectives(cluster, profile.communication, profile.links)
-    return _Pricing(model=model, conditions=conditions, profile=profile, collectives=collectives)
+    hides = program.pipeline and program.pipeline.hides
+    return _Pricing(model=model, conditions=conditions, profile=profile, collectives=collectives, hides=hides)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +205,7 @@ class _Pricing:
     conditions: Conditions
     profile: Profile
     collectives: Collectives
+    hides: str | None  # the lane that passes of several micro-batches hide
 
     def place(self, role: Role, node: Node) -> Placed:
         step = self.time(role, node)
@@ -231,7 +233,9 @@ class _Pricing:
         if not role.collectives:
             return 1.0
         given = self.conditions.slowdown
-        return compute_slowdown(role.collectives, self.collectives.cluster, node.device) if given is None else given
+        if given is not None:
+            return given
+        return compute_slowdown(role.collectives, self.collectives.cluster, node.device, self.hides)
 
 
 def scaled_device(role: Role, seconds: Floats, profile: Profile) -> Floats:

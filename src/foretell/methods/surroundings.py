@@ -18,7 +18,16 @@ from foretell.precision import Precision
 from foretell.recomputing import Recomputing
 
 _DEGREES: Final = ("dp", "tp", "pp", "cp", "ulysses", "ep", "virtual_stages")
-_FLAGS: Final = ("sequence_parallel", "cp_gather", "overlap_tp", "overlap", "overlap_gather", "asynchronous")
+_FLAGS: Final = (
+    "sequence_parallel",
+    "cp_gather",
+    "overlap_tp",
+    "overlap_ep",
+    "delay_wgrad",
+    "overlap",
+    "overlap_gather",
+    "asynchronous",
+)
 _PARTS_RECOMPUTED: Final = 0.5  # of a block's activations, about, where parts of blocks are recomputed
 _PRECISIONS: Final = ("fp32", "tf32", "fp16", "bf16")
 _HALF_A_BLOCK: Final = 0.5  # what a stage of no blocks counts as, which has embeddings or a head
@@ -77,7 +86,8 @@ def _plan(plan: Plan) -> dict[str, float]:
         "uneven stages": _log(max(stages) / max(min(stages), _HALF_A_BLOCK)),
         "recomputed": {"none": 0.0, "blocks": given.share}.get(given.kind, _PARTS_RECOMPUTED),
         "experts whole": float(plan.tp > 1 and plan.etp == 1),
-        "rows sent once": float(plan.dispatch == "deepep"),
+        "rows sent once": float(plan.dispatch != "all-to-all"),
+        "rows sent in 8 bits": float(plan.dispatch == "deepep-fp8"),
         "servers": float(plan.servers),
         "one process": float(plan.data_parallel == "dp" and plan.dp > 1),
         "bucket": _log(plan.bucket_bytes or DDP_BUCKET_BYTES) if plan.dp > 1 else 0.0,

@@ -11,7 +11,7 @@ from foretell.parallel.accumulate import MARKED, accumulate, repeated, steady_mi
 from foretell.parallel.checkpoint import checkpointed, chosen_units
 from foretell.parallel.context import check_context, context_parallel, exchanged
 from foretell.parallel.data import data_parallel
-from foretell.parallel.expert import expert_parallel, replicas_of_experts
+from foretell.parallel.expert import check_overlap, expert_parallel, replicas_of_experts
 from foretell.parallel.fp8 import Places, in_fp8
 from foretell.parallel.fp8_layers import layers_in_fp8
 from foretell.parallel.fsdp import sharded_data_parallel
@@ -30,7 +30,8 @@ Units = tuple[Unit, ...] | None  # that were chosen by what ops cost
 _MODELLED = (
     "dp", "tp", "pp", "sequence_parallel", "overlap_tp", "bucket_bytes", "overlap", "overlap_gather", "zero", "hybrid_shard",
     "grad_accumulation", "schedule", "virtual_stages", "stages", "checkpointing", "cp", "ulysses", "cp_gather", "ep", "etp",
-    "dispatch", "servers", "asynchronous", "data_parallel", "sharding", "offload", "offload_to", "live_parameters",
+    "dispatch", "overlap_ep", "delay_wgrad",
+    "servers", "asynchronous", "data_parallel", "sharding", "offload", "offload_to", "live_parameters",
 )  # fmt: skip
 
 
@@ -55,10 +56,11 @@ def parallelize(graph: Graph, plan: Plan, weigh: Weigh = bytes_touched) -> Progr
     """
     _check(plan)
     micro_steps = plan.grad_accumulation or graph.grad_accumulation
-    if plan.pp == 1 and not graph.training:
-        micro_steps = 1
+    if not graph.training:
+        plan = replace(plan, overlap_ep=False, delay_wgrad=False)  # there is no backward pass
+        micro_steps = 1 if plan.pp == 1 else micro_steps
     units = chosen_units(_cut(graph, plan, micro_steps), plan, weigh)
-    if plan.pp == 1:
+    if not plan.takes_turns:
         return graph.remember(("program", plan, units), lambda: _without_stages(graph, plan, micro_steps, units))
     role = _replica(graph, plan, micro_steps, units)
     whole = _whole(graph, role)
@@ -116,6 +118,7 @@ def _check(plan: Plan) -> None:
             "overlap_tp=true lets what tensor-parallel ranks communicate run beside their products, but tp=1 has none. "
             "Set tp=2 or more, or leave overlap_tp out."
         )
+    check_overlap(plan)
     if plan.overlap_gather and plan.zero != 1:
         raise PlanError(
             f"overlap_gather=true gathers the parameters that zero=1 updates while the next forward pass runs, but zero={plan.zero} "
@@ -136,7 +139,7 @@ def _sharing(plan: Plan) -> tuple[Hashable, ...]:
 
 def _recorded(graph: Graph, plan: Plan, micro_steps: int) -> int:
     """Micro-steps that are recorded one by one; 0: one that is like all others."""
-    recorded = micro_steps if plan.pp == 1 else 0
+    recorded = 0 if plan.takes_turns else micro_steps
     return min(recorded, MARKED) if graph.grad_accumulation == 1 else recorded
 
 
@@ -185,14 +188,16 @@ def _replicated(role: Role, plan: Plan) -> Role:
     if plan.data_parallel == "dp":
         return single_process(role, plan)
     inner = plan.tp  # ranks between neighbours of a data-parallel group
-    replicas = plan.dp * plan.cp  # context-parallel ranks have the same parameters, and their gradients add up too
+    # Context-parallel ranks have the same parameters, and their gradients add up too; so have copies in each direction.
+    replicas = plan.dp * plan.cp * plan.directions
+    groups_of_stages = plan.pp // plan.directions
     if plan.zero == 0:
-        averaged = data_parallel(role, plan, Group(size=replicas, stride=inner, count=inner * plan.pp))
+        averaged = data_parallel(role, plan, Group(size=replicas, stride=inner, count=inner * groups_of_stages))
         return offloaded(averaged, plan, role, ways=1)
     size = plan.hybrid_shard or replicas
     if replicas % size:
         raise PlanError(
-            f"hybrid_shard={size} must divide dp × cp = {plan.dp} × {plan.cp} = {replicas}. "
+            f"hybrid_shard={size} must divide dp × cp = {plan.dp} × {plan.cp} = {plan.dp * plan.cp}. "
             "It is how many ranks share one copy of the model: choose a divisor, usually the devices of a node."
         )
     copies = replicas // size
@@ -202,8 +207,8 @@ def _replicated(role: Role, plan: Plan) -> Role:
             "different ways. Leave out one of the two."
         )
     groups = ShardGroups(
-        shard=Group(size=size, stride=inner, count=copies * inner * plan.pp),
-        replicas=Group(size=copies, stride=inner * size, count=size * inner * plan.pp),
+        shard=Group(size=size, stride=inner, count=copies * inner * groups_of_stages),
+        replicas=Group(size=copies, stride=inner * size, count=size * inner * groups_of_stages),
         experts=replicas_of_experts(plan),
     )
     return offloaded(sharded_data_parallel(role, plan, groups), plan, role, ways=size)

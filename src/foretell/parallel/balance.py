@@ -1,8 +1,8 @@
 """Where a row of blocks is cut into the chunks of a pipeline, so that it takes as little time as can be.
 
-Chunk c lies on stage c modulo the stages. With one chunk per stage, the stage with most to do sets the pace. With several
-it has what all its chunks have: blocks are dealt to stages, and within each to its chunks, as if all were alike, in a few
-ways; where blocks differ, rounds of chunks are cut again around what their stages have in the others. Of these cuts the
+Rounds of chunks go over the stages in the order of the schedule. With one chunk per stage, the stage with most to do sets the
+pace. With several it has what all its chunks have: blocks are dealt to stages, and within each to its chunks, as if all were
+alike, in a few ways; where blocks differ, rounds of chunks are cut again around what their stages have in the others. Of these cuts the
 one is taken with which a few micro-batches are through first.
 """
 
@@ -17,8 +17,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from foretell.parallel.schedules import last_end, stage_actions
-from foretell.plans import Plan
+from foretell.parallel.schedules import last_end, stage_actions, stages_of_chunks
+from foretell.plans import V_SHAPED, Plan
 
 _Floats = npt.NDArray[np.float64]
 _ROUNDING: Final = 1 + 1e-9
@@ -30,20 +30,21 @@ def balanced(cost: Sequence[float], stages: int) -> list[int]:
     return _owners(_cut(cost, [0.0] * stages))
 
 
-def interleaved(cost: Sequence[float], stages: int, rounds: int, *, ends: tuple[bool, bool]) -> list[int]:
-    """The chunk of each item of a row, with so many rounds of chunks; none is empty.
+def interleaved(cost: Sequence[float], plan: Plan, *, ends: tuple[bool, bool]) -> list[int]:
+    """The chunk of each item of a row, with a plan's rounds of chunks; none is empty.
 
     Args:
         cost: Of each item, in the order in which they run.
-        stages: Of the pipeline.
-        rounds: Chunks per stage.
+        plan: Has the stages, and how often and in which order chunks go over them.
         ends: Whether the first item is what comes before all blocks, and the last what comes after.
     """
-    row = _Row(cost, stages, rounds, *ends)
+    stages, rounds = plan.pp, plan.virtual_stages
+    row = _Row(cost, stages_of_chunks(plan), stages, rounds, *ends)
     found = [row.dealt(*order) for order in product((True, False), repeat=2)]
     found += [row.cut_again(counts) for counts in found]
-    plan = Plan(pp=stages, schedule="interleaved", virtual_stages=rounds)
-    actions = stage_actions(plan, _TRIAL * stages, training=True)
+    schedule = plan.schedule if plan.schedule in V_SHAPED else "interleaved"
+    trial = Plan(pp=stages, schedule=schedule, virtual_stages=rounds)
+    actions = stage_actions(trial, _TRIAL * stages, training=True)
     return _owners(min(found, key=lambda counts: last_end(actions, _loads(cost, counts))))
 
 
@@ -60,6 +61,7 @@ class _Row:
     """Blocks, with what comes before and after them."""
 
     cost: Sequence[float]
+    stage_of: Sequence[int]  # of each chunk
     stages: int
     rounds: int
     first: bool  # whether something comes before
@@ -76,13 +78,13 @@ class _Row:
         if first:
             begun[0][0], least[0][0] = cost[0], 0
         if last:
-            begun[-1][-1], least[-1][-1] = cost[-1], 0
+            begun[self.stage_of[-1]][-1], least[self.stage_of[-1]][-1] = cost[-1], 0
         of_stages = _filled([sum(own) for own in begun], [sum(own) for own in least], (blocks, each), early_stages)
         of_chunks = [
             _filled(load, needed, (count, each), early_chunks)
             for load, needed, count in zip(begun, least, of_stages, strict=True)
         ]
-        counts = [of_chunks[stage][turn] for turn in range(self.rounds) for stage in range(self.stages)]
+        counts = [of_chunks[stage][chunk // self.stages] for chunk, stage in enumerate(self.stage_of)]
         counts[0] += first
         counts[-1] += last
         return counts
@@ -92,7 +94,8 @@ class _Row:
         counts, edges, stages = list(counts), [0, *accumulate(counts)], self.stages
         for first in range(0, len(counts), stages):
             loads = _loads(self.cost, counts)
-            others = [sum(loads[stage::stages]) - loads[first + stage] for stage in range(stages)]
+            of_stages = [sum(loads[c] for c in range(len(loads)) if self.stage_of[c] == s) for s in range(stages)]
+            others = [of_stages[self.stage_of[c]] - loads[c] for c in range(first, first + stages)]
             counts[first : first + stages] = _cut(self.cost[edges[first] : edges[first + stages]], others)
         return counts
 

@@ -22,8 +22,22 @@ from foretell.program import Collective, Group, Role
 def replicas_of_experts(plan: Plan) -> Group:
     """Ranks with the same experts."""
     inner = plan.tp if plan.splits_experts else 1  # ranks between neighbours of a group of experts
-    size = plan.dp * plan.cp * plan.tp // inner // plan.ep
+    size = plan.dp * plan.cp * plan.tp * plan.directions // inner // plan.ep
     return Group(size=size, stride=inner * plan.ep, count=plan.devices // size)
+
+
+def check_overlap(plan: Plan) -> None:
+    """Whether there is something to hide, and something to hide it behind."""
+    if plan.overlap_ep and plan.ep == 1:
+        raise PlanError(
+            "overlap_ep=true hides what ranks send to each other's experts, but ep=1 has none. Set ep=2 or more, or leave "
+            "overlap_ep out."
+        )
+    if plan.delay_wgrad and not plan.overlap_ep:
+        raise PlanError(
+            "delay_wgrad=true runs gradients of weights while experts' ranks send beside another micro-batch, which needs "
+            "overlap_ep=true. Set it, or leave delay_wgrad out."
+        )
 
 
 def expert_parallel(role: Role, plan: Plan) -> Role:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from foretell.graph import Graph
 from foretell.parallel.fp8 import Places
 from foretell.parallel.rewrite import first_of, last_of
 from foretell.parallel.schedules import most_in_flight, timed_actions
+from foretell.parallel.sharding.propagate import EXPERTS_LANE
 from foretell.parallel.stages import Ranges, Stages
 from foretell.plans import Plan
 from foretell.program import Action, Collective, Group, Pipeline, Role
@@ -27,14 +29,16 @@ def pipelined(
 ) -> tuple[tuple[Role, ...], Pipeline]:
     """Cut a role into stages; `finish` adds what each stage communicates with its replicas, and says where ops went."""
     actions, shorter, left_out = timed_actions(plan, micro_batches, training=role.graph.training)
-    stages = Stages(role.graph, plan, weigh(role.graph), micro_batches)
+    stages = Stages(role.graph, plan, weigh(role.graph), micro_batches // plan.directions)
     count = plan.devices // plan.pp
-    roles, ranges = [], []
+    roles, ranges, delayed = [], [], []
     for stage in range(plan.pp):
         graph, where, places = stages.stage(stage)
         own = tuple(_moved(c, places, len(graph.ops)) for c in role.collectives if c.starts_after in places)
         own += tuple(_tied(stages, stage, graph, count))
         part, moved = finish(replace(role, name=f"stage {stage}", count=count, graph=graph, collectives=own))
+        later = (places[p] for p in (stages.weights if plan.delay_wgrad else ()) if p in places)
+        delayed.append(frozenset(later if moved is None else (moved[at + 1] - 1 for at in later)))
         if moved is not None:
             where = {key: (moved[first], moved[end]) for key, (first, end) in where.items()}
         waiting = _activations_in_flight(part.graph, where, actions[stage], micro_batches)
@@ -52,16 +56,27 @@ def pipelined(
     )
     return tuple(roles), Pipeline(
         micro_batches=micro_batches,
-        chunks=stages.chunks,
+        stage_of=stages.stage_of,
+        directions=plan.directions,
+        hides=EXPERTS_LANE if any(a.joined for own in actions for a in own) or plan.delay_wgrad else None,
+        delayed=tuple(delayed) if plan.delay_wgrad and not stages.postponed else (),
         actions=actions,
         shorter=shorter,
         rounds_left_out=left_out,
         ranges=tuple(ranges),
         hand_over=tuple(
-            replace(send, nbytes=nbytes, name=f"send to chunk {chunk + 1}")
-            for chunk, nbytes in enumerate(stages.crossings())
+            replace(
+                send, nbytes=nbytes, name=f"send to chunk {chunk + 1}", group=send.group if nbytes else Group(size=1)
+            )
+            for chunk, nbytes in enumerate(_between_stages(stages))
         ),
     )
+
+
+def _between_stages(stages: Stages) -> Iterator[Bytes]:
+    """What each chunk sends to the next; nothing where both lie on one stage."""
+    for nbytes, (one, other) in zip(stages.crossings(), pairwise(stages.stage_of), strict=True):
+        yield nbytes if one != other else 0
 
 
 def _tied(stages: Stages, stage: int, graph: Graph, count: int) -> Iterator[Collective]:

@@ -12,6 +12,7 @@ from foretell.parallel.balance import balanced, interleaved
 from foretell.parallel.blocks import BlockOf, blocks
 from foretell.parallel.parameters import parameters
 from foretell.parallel.rewrite import NOTHING, first_of, rows_of_update
+from foretell.parallel.schedules import postpones, stages_of_chunks
 from foretell.parallel.weight_gradients import weight_gradients
 from foretell.plans import Plan
 from foretell.units import Bytes
@@ -21,11 +22,12 @@ Ranges = dict[tuple[str, int], tuple[int, int]]
 
 
 class Stages:
-    """A step cut into chunks of consecutive blocks. Chunk c lies on stage c modulo the stages."""
+    """A step cut into chunks of consecutive blocks; with several directions, a stage has a chunk of each."""
 
     def __init__(self, graph: Graph, plan: Plan, weights: Sequence[float], times: int) -> None:
         self.graph, self.plan, self.times = graph, plan, times
         self.chunks = plan.pp * plan.virtual_stages
+        self.stage_of = stages_of_chunks(plan)
         self.update = first_of(graph, "optimizer")
         if any(op.phase != "optimizer" for op in graph.ops[self.update :]):
             raise PlanError(
@@ -37,14 +39,25 @@ class Stages:
         rows = [[[self.storage_of[t] for t in row] for row in rows_of_update(op)] for op in graph.ops[self.update :]]
         self.homes = self._homes(rows)
         self.updates = self._updates(rows)
-        postpones = plan.schedule == "zero-bubble"
-        self.postponed = weight_gradients(graph, self.update) if postpones else frozenset[int]()
+        self.weights = weight_gradients(graph, self.update) if postpones(plan) or plan.delay_wgrad else frozenset[int]()
+        self.postponed = self.weights if postpones(plan) else frozenset[int]()
         self.positions: list[list[int]] = [[] for _ in range(plan.pp)]
         for position in range(self.update):
-            self.positions[self.chunk_of[position] % plan.pp].append(position)
+            for stage in self._stages(self.chunk_of[position]):
+                self.positions[stage].append(position)
+
+    def _stages(self, chunk: int) -> tuple[int, ...]:
+        """Where a chunk lies: once in each direction."""
+        return self.stage_of[chunk :: self.chunks]
+
+    def _name(self, stage: int, chunk: int) -> int:
+        """What actions of a stage call one of its chunks."""
+        return chunk + self.chunks * self._stages(chunk).index(stage)
 
     def _chunks_of_ops(self, weights: Sequence[float]) -> list[int]:
         """The chunk of every op before the update."""
+        if self.chunks == 1:
+            return [0] * self.update
         paths = blocks(self.graph)
         units, last = self._units(paths), len(paths)
         ends = 0 in units, last + 1 in units  # what comes before all blocks or after them may have a chunk of its own
@@ -62,7 +75,7 @@ class Stages:
             cost[unit] += weight
         items = range(1 - ends[0], last + 1 + ends[1])
         row, pp, rounds = [cost[i] for i in items], self.plan.pp, self.plan.virtual_stages
-        chunk = balanced(row, pp) if rounds == 1 else interleaved(row, pp, rounds, ends=ends)
+        chunk = balanced(row, pp) if rounds == 1 else interleaved(row, self.plan, ends=ends)
         return [chunk[unit - items[0]] for unit in units]
 
     def _units(self, paths: Sequence[str]) -> list[int]:
@@ -99,7 +112,7 @@ class Stages:
         """The stages of every parameter, its gradient and its optimizer state: of a tied one, each that uses it."""
         homes: dict[int, tuple[int, ...]] = {}
         for p in self.parameters:
-            homes[p.storage] = tuple(dict.fromkeys(self.chunk_of[at] % self.plan.pp for at in p.used))
+            homes[p.storage] = tuple(dict.fromkeys(s for at in p.used for s in self._stages(self.chunk_of[at])))
             if p.gradient is not None:
                 homes[p.gradient] = homes[p.storage]
         for _ in range(2):  # the second round knows what the later ops of the first found out
@@ -135,11 +148,12 @@ class Stages:
         begin = 0
         for key, run in groupby(now, key=lambda p: (step[p].phase, self.chunk_of[p])):
             end = begin + sum(1 for _ in run)
+            key = key[0], self._name(stage, key[1])
             ranges[key] = (ranges.get(key, (begin, 0))[0], end)
             begin = end
         later = sorted((p for p in own if p in self.postponed), key=self.chunk_of.__getitem__)
         for chunk, run in groupby(later, key=self.chunk_of.__getitem__):
-            ranges["weights", chunk] = (begin, begin := begin + sum(1 for _ in run))
+            ranges["weights", self._name(stage, chunk)] = (begin, begin := begin + sum(1 for _ in run))
         now = now + later
         ops = [
             Op(op.signature, op.phase, op.module, op.inputs, op.outputs, self.times)
@@ -177,11 +191,12 @@ class Stages:
         """Gradients that a stage has in common with others, and those stages."""
         for p in self.parameters:
             homes = self.homes[p.storage]
-            if len(homes) > 1 and stage in homes and p.gradient is not None:
+            copies = self.plan.directions  # which are replicas of each other, and reduced as such
+            if len(homes) > copies and stage in homes and p.gradient is not None:
                 yield p.gradient, homes
 
     def crossings(self) -> list[Bytes]:
-        """Bytes of trained values that each chunk hands to the next."""
+        """Bytes of trained values that each chunk hands to the next; of directions one after another, none between them."""
         trained: set[int] = {p.storage for p in self.parameters if p.gradient is not None}
         made_in: dict[int, int] = {}
         crossing: list[dict[int, Bytes]] = [{} for _ in range(self.chunks - 1)]
@@ -200,7 +215,8 @@ class Stages:
                     if self.graph.storages[storage].role != "parameter":
                         trained.add(storage)
                         made_in.setdefault(storage, here)
-        return [sum(handed.values()) for handed in crossing]
+        found = [sum(handed.values()) for handed in crossing]
+        return [*found, *[0, *found] * (self.plan.directions - 1)]
 
 
 def _only(op: Op, items: Sequence[int], count: int) -> Op:

@@ -6,11 +6,12 @@ device that never waits for the host, its length behind a host that starts with 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from foretell.program import Action, Program
+from foretell.simulate.joined import Stream, pieces_of, side_by_side
 from foretell.simulate.rank import Rank
 from foretell.simulate.segment_sums import Durations
 from foretell.simulate.timeline import WHOLE_PASS, LazySpans, Span, Timeline
@@ -54,7 +55,7 @@ def simulate_pipeline(
     timeline = run.timeline(detailed)
     if pipeline.shorter is None:
         return timeline
-    before = _Run(program, pipeline.shorter, durations, hand_over, run.passes)
+    before = _Run(program, pipeline.shorter, durations, hand_over, run)
     return _with_rounds(timeline, before.timeline(None), run, before, pipeline.rounds_left_out)
 
 
@@ -78,6 +79,14 @@ def _with_rounds(timeline: Timeline, shorter: Timeline, run: _Run, before: _Run,
     )
 
 
+def _together(actions: Sequence[Action], first: int) -> Sequence[Action]:
+    """An action, and those that are joined to it."""
+    end = first + 1
+    while end < len(actions) and actions[end].joined:
+        end += 1
+    return actions[first:end]
+
+
 class _Run:
     def __init__(
         self,
@@ -85,7 +94,7 @@ class _Run:
         actions: Sequence[Sequence[Action]],
         durations: Sequence[Durations],
         hand_over: Sequence[Seconds],
-        passes: dict[tuple[int, int, int, bool], _Pass] | None = None,
+        before: _Run | None = None,
     ) -> None:
         assert program.pipeline is not None
         self.program, self.pipeline, self.actions = program, program.pipeline, actions
@@ -95,7 +104,8 @@ class _Run:
         self.stages = [_Stage() for _ in program.roles]
         self.done: dict[tuple[str, int, int], tuple[Seconds, int]] = {}
         self.spans: list[Span] = []
-        self.passes = {} if passes is None else passes
+        self.passes: dict[tuple[int, int, int, bool], _Pass] = {} if before is None else before.passes
+        self.lengths: dict[Hashable, Seconds] = {} if before is None else before.lengths  # of what runs side by side
         # By stage: the ops at which collectives of its last micro-step begin.
         self._once = [
             {c.starts_after if c.issued_by is None else c.issued_by for c in role.collectives if not c.every_micro_step}
@@ -128,22 +138,22 @@ class _Run:
         stage, actions = self.stages[number], self.actions[number]
         began = stage.next
         while stage.next < len(actions):
-            action = actions[stage.next]
-            arrival = self._arrival(action)
-            if arrival is None:
+            together = _together(actions, stage.next)
+            arrivals = [self._arrival(a) for a in together if not (a.joined and a.phase == "weights")]
+            if None in arrivals:
                 break
-            self._run(number, stage, action, *arrival)
-            stage.next += 1
+            self._run(number, stage, together, *max(a for a in arrivals if a is not None))
+            stage.next += len(together)
         return stage.next > began
 
     def _arrival(self, action: Action) -> tuple[Seconds, int] | None:
         """When an action has what it needs from other stages, and from which span; None: not yet."""
         chunk, batch = action.chunk, action.micro_batch
         if action.phase == "forward":
-            return (0.0, -1) if chunk == 0 else self._handed("forward", chunk - 1, chunk - 1, batch)
+            return (0.0, -1) if self.pipeline.is_first(chunk) else self._handed("forward", chunk - 1, chunk - 1, batch)
         if action.phase == "weights":
             return self.done.get(("backward", chunk, batch))
-        if chunk == self.pipeline.chunks - 1:
+        if self.pipeline.is_last(chunk):
             return self.done.get(("forward", chunk, batch))
         return self._handed("backward", chunk + 1, chunk, batch)
 
@@ -151,31 +161,41 @@ class _Run:
         done = self.done.get((phase, giver, batch))
         return None if done is None else (done[0] + self.hand_over[boundary], done[1])
 
-    def _run(self, number: int, stage: _Stage, action: Action, arrival: Seconds, sender: int) -> None:
-        forward = action.phase == "forward"
-        last = action.micro_batch == self.last_batch and not forward
-        p = self._pass(number, action.phase, action.chunk, last)
+    def _run(self, number: int, stage: _Stage, together: Sequence[Action], arrival: Seconds, sender: int) -> None:
+        p = self._passes(number, together)
         begin = max(stage.device, arrival)
         end = max(begin + p.device, stage.host + p.behind_host)
-        if forward and action.micro_batch == 0:  # what a step needs once is gathered from its begin on, by all stages
-            gathering = self._pass(number, action.phase, action.chunk, True)
+        first = together[0]
+        if first.phase == "forward" and first.micro_batch == 0:
+            # What a step needs once is gathered from its begin on, by all stages.
+            gathering = self._pass(number, first.phase, first.chunk, True)
             end = max(end, gathering.device)
             stage.network = max(stage.network, gathering.network)
-            stage.communicating += gathering.communicating - p.communicating
+            stage.communicating += gathering.communicating - self._of(number, first).communicating
         after = sender if arrival > stage.device else stage.last
-        if number == self.detailed and action.micro_batch == 0:
-            self._draw_ops(number, stage, self.pipeline.ranges[number][action.phase, action.chunk], (begin, after))
+        if number == self.detailed and first.micro_batch == 0 and len(together) == 1:
+            self._draw_ops(number, stage, self.pipeline.ranges[number][first.phase, first.chunk], (begin, after))
         else:
-            phase = "forward" if forward else "backward"
-            name = f"{action.phase} of micro-batch {action.micro_batch}, chunk {action.chunk}"
-            self._draw(number, "device", name, phase, end - p.device, p.device, after)
+            self._draw_passes(number, together, (end - p.device, p.device), after)
         stage.network = max(stage.network, end - p.device + p.network)
         stage.host += p.host
         stage.busy += p.device
         stage.computing += p.computing
-        stage.communicating += p.communicating + self._handing_over(action)
+        stage.communicating += p.communicating + sum(map(self._handing_over, together))
         stage.device, stage.last = end, len(self.spans) - 1
-        self.done[action.phase, action.chunk, action.micro_batch] = (end, stage.last)
+        for action in together:
+            self.done[action.phase, action.chunk, action.micro_batch] = (end, stage.last)
+
+    def _draw_passes(self, number: int, together: Sequence[Action], when: tuple[Seconds, Seconds], after: int) -> None:
+        """Passes one after another, those that run side by side with their share of the time."""
+        alone = [self._of(number, action).device for action in together]
+        (begin, length), whole = when, sum(alone) or 1.0
+        for action, own in zip(together, alone, strict=True):
+            share = length * own / whole if len(together) > 1 else length
+            phase = "forward" if action.phase == "forward" else "backward"
+            name = f"{action.phase} of micro-batch {action.micro_batch}, chunk {action.chunk}"
+            self._draw(number, "device", name, phase, begin, share, after)
+            begin, after = begin + share, len(self.spans) - 1
 
     def _handing_over(self, action: Action) -> Seconds:
         """What a stage's own sends and receives of a pass take."""
@@ -219,6 +239,43 @@ class _Run:
         stage.communicating += p.communicating
         stage.device, stage.host = end, stage.host + p.host
         stage.network = max(stage.network, end - p.device + p.network)
+
+    def _of(self, number: int, action: Action) -> _Pass:
+        """An action alone."""
+        last = action.micro_batch == self.last_batch and action.phase != "forward"
+        return self._pass(number, action.phase, action.chunk, last)
+
+    def _passes(self, number: int, together: Sequence[Action]) -> _Pass:
+        """Actions that run together, or one."""
+        alone = [self._of(number, action) for action in together]
+        delays = bool(self.pipeline.delayed) and together[-1].phase == "backward"
+        if len(together) == 1 and not delays:
+            return alone[0]
+        durations = self.durations[number]
+        key = (id(durations), number, tuple((a.phase, a.chunk) for a in together))
+        if key not in self.lengths:
+            self.lengths[key] = self._side_by_side(number, together)
+        length = self.lengths[key]
+        return _Pass(
+            device=length,
+            behind_host=max(length, sum(p.host for p in alone)),
+            host=sum(p.host for p in alone),
+            network=length + max(max(p.network - p.device for p in alone), 0.0),
+            computing=sum(p.computing for p in alone),
+            communicating=sum(p.communicating for p in alone),
+        )
+
+    def _side_by_side(self, number: int, together: Sequence[Action]) -> Seconds:
+        role, durations, ranges = self.program.roles[number], self.durations[number], self.pipeline.ranges[number]
+        delayed = self.pipeline.delayed[number] if self.pipeline.delayed else frozenset[int]()
+        streams: list[Stream] = []
+        for action in together:
+            ops = ranges.get((action.phase, action.chunk), (0, 0))
+            if action.phase == "weights":
+                streams[-1] = streams[-1].with_weights(self._of(number, action).device)
+            else:
+                streams.append(pieces_of(role, durations, ops, self.pipeline.hides, delayed))
+        return side_by_side(streams, durations.slowdown)
 
     def _pass(self, number: int, phase: str, chunk: int, last: bool) -> _Pass:
         role, durations, ranges = self.program.roles[number], self.durations[number], self.pipeline.ranges[number]

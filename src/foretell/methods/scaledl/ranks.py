@@ -78,13 +78,13 @@ def _exchanges(program: Program, number: int, often: int, cluster: Cluster) -> I
     role, pipeline = program.roles[number], program.pipeline
     for one in role.collectives:
         yield _exchange(one, role.runs(one) * (often if one.every_micro_step else 1.0), cluster)
-    for one in _handed(pipeline, number, len(program.roles)) if pipeline is not None else ():
+    for one in _handed(pipeline, number) if pipeline is not None else ():
         yield _exchange(one, 2.0 * often, cluster, last=len(role.graph.ops) - 1)  # there, and its gradient back
 
 
-def _handed(pipeline: Pipeline, number: int, stages: int) -> Sequence[Collective]:
+def _handed(pipeline: Pipeline, number: int) -> Sequence[Collective]:
     """What a stage hands to the next."""
-    return [one for chunk, one in enumerate(pipeline.hand_over) if chunk % stages == number]
+    return [one for chunk, one in enumerate(pipeline.hand_over) if pipeline.stage_of[chunk] == number]
 
 
 def _exchange(one: Collective, runs: float, cluster: Cluster, last: int | None = None) -> Exchange:

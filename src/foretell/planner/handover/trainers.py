@@ -16,6 +16,8 @@ _SCHEDULES: Final = {
     "gpipe": "GPipe",
     "interleaved": "Interleaved1F1B",
     "zero-bubble": "InterleavedZeroBubble",
+    "zb-v": "ZBVZeroBubble",
+    "dualpipe-v": "DualPipeV",
 }
 
 

@@ -16,7 +16,7 @@ from foretell.sources.configs.context import megatron_context
 from foretell.sources.configs.files import is_file
 from foretell.sources.configs.keys import Keys
 from foretell.sources.configs.known_keys import account_for
-from foretell.sources.configs.megatron_experts import experts_plan, kernels
+from foretell.sources.configs.megatron_experts import experts_plan, kernels, overlapped
 from foretell.sources.configs.megatron_free import CHANGES, FREE
 from foretell.sources.configs.megatron_model import architecture
 from foretell.sources.configs.megatron_precision import megatron_precision
@@ -163,6 +163,7 @@ def _plan(keys: Keys, layers: int) -> dict[str, Any]:
         plan["bucket_bytes"] = bucket * 4
     if pp > 1:
         plan.update(stages(keys, layers, pp))
+    plan.update(overlapped(keys, plan))
     plan.update(recompute(keys, layers // (pp * plan.get("virtual_stages", 1))))
     if keys.flag("optimizer_cpu_offload"):
         plan["offload"] = "optimizer"

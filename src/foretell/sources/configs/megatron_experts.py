@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from foretell.sources.configs.keys import Keys
 
 _FLEXIBLE: Final = "flex"  # the dispatcher of those that send a token once
-_ONCE: Final = ("deepep", "hybridep")
+_ONCE: Final = ("deepep", "hybridep", "ncclep")
+_OVERLAP: Final = "overlap_moe_expert_parallel_comm"
 
 
 def kernels(keys: Keys) -> str:
@@ -46,5 +48,16 @@ def experts_plan(keys: Keys, *, tp: int, sequence_parallel: bool) -> dict[str, A
     backend = keys.text("moe_flex_dispatcher_backend", "deepep" if keys.flag("moe_enable_deepep") else "")
     if plan["ep"] > 1 and (flexible or backend in _ONCE):
         plan["dispatch"] = "deepep"
-    keys.free("moe_deepep_num_sms", "moe_hybridep_num_sms")
+    keys.free("moe_deepep_num_sms", "moe_hybridep_num_sms", "moe_flex_dispatcher_num_sms")
     return plan
+
+
+def overlapped(keys: Keys, plan: Mapping[str, Any]) -> dict[str, bool]:
+    """What runs beside rows on their way to experts: another micro-batch, where the schedule has pairs, and its own weights."""
+    wanted, delayed = (keys.flag(name) for name in (_OVERLAP, "delay_wgrad_compute"))
+    if not wanted or plan["ep"] == 1:
+        return {}
+    if plan["pp"] > 1 and plan.get("virtual_stages", 1) == 1:
+        keys.say(_OVERLAP, "not hidden: Megatron pairs passes with several chunks per pipeline stage alone")
+        return {}
+    return {"overlap_ep": True, **({"delay_wgrad": True} if delayed else {})}

@@ -52,7 +52,7 @@ CHANGES: Final = tuple(
     hidden_size_teacher num_attention_heads_teacher load_teacher mos disable_moe_token_dropping mlp_type
     accumulate_allreduce_grads_in_bf16 apply_query_key_layer_scaling barrier_with_L1_time batch_p2p_comm
     cpu_offloading_num_layers cuda_graph_impl cuda_graph_scope
-    defer_embedding_wgrad_compute wgrad_deferral_limit delay_wgrad_compute enable_cuda_graph exp_avg_dtype
+    defer_embedding_wgrad_compute wgrad_deferral_limit enable_cuda_graph exp_avg_dtype
     exp_avg_sq_dtype experimental_attention_variant external_cuda_graph
     fp8_wgrad freeze_lm fsdp_double_buffer gradient_accumulation_fusion heterogeneous_layers_config_path
     high_priority_stream_groups hybrid_context_parallel
@@ -60,7 +60,7 @@ CHANGES: Final = tuple(
     moe_expert_capacity_factor moe_pad_expert_input_to_capacity moe_shared_expert_overlap moe_use_legacy_grouped_gemm
     moe_apply_probs_on_input no_bias_dropout_fusion no_bias_gelu_fusion no_bias_swiglu_fusion
     no_masked_softmax_fusion no_persist_layer_norm nccl_ub num_sms overlap_cpu_optimizer_d2h_h2d
-    overlap_moe_expert_parallel_comm overlap_p2p_communication_warmup_flush
+    overlap_p2p_communication_warmup_flush
     pipeline_model_parallel_comm_backend
     rampup_batch_size reuse_grad_buf_for_mxfp8_param_ag softmax_type symmetric_ar_type tp_comm_bootstrap_backend
     tp_comm_overlap_ag tp_comm_overlap_rs use_fused_weighted_squared_relu

@@ -45,7 +45,7 @@ _FLAVORS: Final[Mapping[tuple[str, str], str | Mapping[str, Any]]] = {
     ("deepseek_v3", "671B"): "hf/deepseek-v3",
 }  # fmt: skip
 _SCHEDULES: Final = {"1f1b": "1f1b", "gpipe": "gpipe", "interleaved1f1b": "interleaved", "interleavedzerobubble": "zero-bubble",
-                     "zbvzerobubble": "zero-bubble"}  # fmt: skip
+                     "zbvzerobubble": "zb-v", "dualpipev": "dualpipe-v"}  # fmt: skip
 _OPTIMIZERS: Final = {"adamw": "adamw", "adam": "adam"}
 _FORMS: Final = {"fused": "-fused", "foreach": "-foreach", "for-loop": "-forloop"}
 _FLOATS: Final[dict[str, Float]] = {dtype: name for name, dtype in DTYPES.items()}
