@@ -43,8 +43,8 @@ def call(*arguments: str) -> Result:
 def captured(monkeypatch: pytest.MonkeyPatch) -> None:
     """SOURCE is always the small transformer; the device called SMALL_DEVICE is too small for it."""
 
-    def forecast(graph: Graph, on: str, **asked: object) -> Forecast:
-        return small_forecast(cluster=on, capacity=GIB if on == SMALL_DEVICE else 80 * GIB)
+    def forecast(graph: Graph, on: object, **asked: object) -> Forecast:
+        return small_forecast(cluster=str(on), capacity=GIB if str(on) == SMALL_DEVICE else 80 * GIB)
 
     monkeypatch.setattr(foretell, "capture_graph", lambda *args, **kwargs: small_graph()[0])
     monkeypatch.setattr(foretell, "forecast", forecast)

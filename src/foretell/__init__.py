@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from foretell.forecasting.result import Forecast
     from foretell.forecasting.scale import ScalePoint, scale
     from foretell.graph import Graph
-    from foretell.hardware import Cluster, Device, Node, device, devices, host, instance, link
+    from foretell.hardware import Cluster, Device, Market, Node, device, devices, host, instance, link, read_prices
     from foretell.hardware.catalog import cheapest as cheapest_instance
     from foretell.learn.adapt.fit import fit_profile as adapt
     from foretell.learn.adapt.steps import Step as MeasuredStep
@@ -61,6 +61,7 @@ __all__ = [
     "Interruptions",
     "JobLength",
     "LocalExecutor",
+    "Market",
     "MeasuredStep",
     "Node",
     "Pause",
@@ -95,6 +96,7 @@ __all__ = [
     "opaque",
     "parallelize",
     "plan",
+    "read_prices",
     "run_campaign",
     "scale",
     "step",
@@ -114,7 +116,7 @@ _FOUND_IN = {
     "foretell.forecasting.result": "Forecast",
     "foretell.forecasting.scale": "ScalePoint scale",
     "foretell.graph": "Graph",
-    "foretell.hardware": "Cluster Device Node device devices host instance link",
+    "foretell.hardware": "Cluster Device Market Node device devices host instance link read_prices",
     "foretell.hardware.catalog": "cheapest_instance=cheapest",
     "foretell.learn.adapt.fit": "adapt=fit_profile",
     "foretell.learn.adapt.steps": "MeasuredStep=Step",

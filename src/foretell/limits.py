@@ -23,6 +23,7 @@ LIMITS: Final[Mapping[str, int]] = {
     "bytes of a configuration": 2**18,
     "bytes of a file of arrays": 512 * 2**20,
     "bytes of a table of steps": 16 * 2**20,
+    "bytes of a table of prices": 64 * 2**20,
     "ops of a graph": 250_000,
     "tensors of a graph": 500_000,
     "storages of a graph": 500_000,

@@ -16,6 +16,7 @@ from foretell.cost.transfer import Generations
 from foretell.errors import CatalogError
 from foretell.hardware import (
     Cluster,
+    Market,
     catalog,
     device,
     devices,
@@ -340,9 +341,8 @@ def test_offers_on_other_terms(user_folder: Path) -> None:
     with pytest.raises(CatalogError, match=r"field 'offers' must be tables \[\[offers\]\], got 3"):
         instance("b")
     (user_folder / "instances" / "b.toml").unlink()
-    cheapest = catalog.cheapest_offer("t4", "spot", "north")
-    assert cheapest is not None
-    assert cheapest[0].name == "a"
+    cluster = Cluster.parse("2xt4").priced(Market(term="spot", region="north"))
+    assert (cluster.price_source, cluster.dollars_per_hour) == ("a, spot in north, 2026-01", 0.01)
 
 
 def test_instances_are_suggested_without_their_cloud_and_other_accelerators_named() -> None:

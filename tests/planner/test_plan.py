@@ -210,7 +210,7 @@ def test_prices_of_a_term_and_a_region() -> None:
     spot = p5.offer("spot", "us-west-2")
     assert spot is not None
     assert dollars("2xaws:p5.48xlarge", term="spot") == 2 * spot.dollars_per_hour
-    assert dollars("4xh100-sxm", term="spot") == spot.dollars_per_hour / 2
+    assert dollars("4xh100-sxm", term="spot") == spot.dollars_per_hour, "instances are rented whole"
     assert dollars("aws:p5.48xlarge", region="us-west-1") == 68.8
     assert dollars("aws:p5.48xlarge") == p5.dollars_per_hour
     [cluster] = Space(term="spot").clusters(Cluster.parse("aws:p5.48xlarge"))

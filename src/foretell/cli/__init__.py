@@ -21,6 +21,7 @@ from foretell.cli import (
     models,
     plan,
     predict,
+    prices,
     profiles,
     scale,
     serve,
@@ -120,6 +121,7 @@ for verb in (
     profiles.profiles,
     drift.drift,
     devices.devices,
+    prices.prices,
     models.models,
 ):
     app.command(cls=Verb)(guarded(verb))

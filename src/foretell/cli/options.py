@@ -14,7 +14,7 @@ from foretell.cli.terminal import note, progress
 from foretell.errors import InputError
 
 if TYPE_CHECKING:
-    from foretell import Conditions, JobLength, Script
+    from foretell import Cluster, Conditions, JobLength, Script
     from foretell.planner.pool import Runner
 
 WHAT: Final = "What runs, and where"
@@ -83,6 +83,10 @@ Ray = Annotated[
 Server = Annotated[
     str | None,
     option(PRICES, "--server", "Ask this service: captured here, the graph is sent. Its key is $FORETELL_KEY.", "URL"),
+]
+Prices = Annotated[
+    list[Path] | None,
+    option(PRICES, "--prices", "What instances cost: a table of your own, or vms.csv of SkyPilot's catalog.", "FILE"),
 ]
 Model = Annotated[
     str | None,
@@ -218,6 +222,14 @@ def terms(
         "conditions": conditions,
         "job": job,
     }
+
+
+def priced(on: Sequence[str], prices: Sequence[Path] | None) -> list[Cluster]:
+    """Clusters at the prices of files, or of the catalog."""
+    import foretell
+
+    market = foretell.Market(offers=foretell.read_prices(*prices) if prices else None)
+    return [foretell.Cluster.parse(text).priced(market) for text in on]
 
 
 def conditions_of(

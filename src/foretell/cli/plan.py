@@ -64,6 +64,10 @@ def plan(
     ] = None,
     term: Annotated[str, option(SPACE, "--term", "Prices to pay: on-demand, reserved or spot.", "TERM")] = "on-demand",
     region: Annotated[str | None, option(SPACE, "--region", "Prices of this region, like us-east-1.", "REGION")] = None,
+    instances: Annotated[
+        bool, option(SPACE, "--instances", "Try every instance that rents the --gpus, with its own network.")
+    ] = False,
+    prices: options.Prices = None,
     settings: options.Settings = None,
     launch: options.Launch = None,
     fake_data: options.FakeData = False,
@@ -129,6 +133,8 @@ def plan(
                 },
                 term=term_named(term),
                 region=region,
+                offers=foretell.read_prices(*prices) if prices else None,
+                instances=instances,
             ),
             search=foretell.Search(
                 cache=not no_cache,

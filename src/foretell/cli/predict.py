@@ -14,7 +14,7 @@ from foretell.errors import InputError, RequirementNotMet
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from foretell import Forecast, Script
+    from foretell import Cluster, Forecast, Script
 
 
 def predict(
@@ -76,6 +76,7 @@ def predict(
     job_tokens: options.JobTokens = None,
     evaluate: options.Evaluate = None,
     checkpoint: options.Checkpoint = None,
+    prices: options.Prices = None,
     model: options.Model = None,
     profile: options.Profile = None,
     method: Annotated[
@@ -100,13 +101,14 @@ def predict(
     chosen = dict(trainer_settings(script or source, chosen, conditions) or {})
     if server is not None:
         remote.refuse({"--fit-batch": fit_batch, "--html": html, "--trace": trace, "--memory-snapshot": memory_snapshot,
-                       "a script": script})  # fmt: skip
+                       "--prices": prices, "a script": script})  # fmt: skip
         remote.predict(
             server, source, on, chosen, plan, as_json=as_json, require_fit=require_fit, cache=not no_cache,
             model=model, profile=profile, conditions=conditions, job=job,
         )  # fmt: skip
         return
     terms = options.terms(on, plan=plan, model=model, profile=profile, conditions=conditions, job=job)
+    where = options.priced(on, prices)
     if script is not None and fit_batch:
         raise InputError(
             f"--fit-batch varies a setting called batch, and {source} is a script. Give it other batches as arguments of its "
@@ -117,7 +119,7 @@ def predict(
             raise InputError(
                 "--lengths goes with a SOURCE that takes batch and seq, without --fit-batch. Leave one of them out."
             )
-        _show_lengths(source, on, lengths, chosen, terms, as_json)
+        _show_lengths(source, where, lengths, chosen, terms, as_json)
         return
     if headroom is not None and not fit_batch:
         raise InputError(
@@ -126,9 +128,9 @@ def predict(
     forecasts: list[Forecast]
     batches: list[int] = []
     if fit_batch:
-        forecasts, batches = _fit_batches(source, on, chosen, not no_cache, {**terms, "headroom": headroom})
+        forecasts, batches = _fit_batches(source, where, chosen, not no_cache, {**terms, "headroom": headroom})
     else:
-        forecasts = _forecasts(script or source, on, chosen, not no_cache, terms, write_error if verbose else None)
+        forecasts = _forecasts(script or source, where, chosen, not no_cache, terms, write_error if verbose else None)
     predictions = methods.ask(method, source, chosen, forecasts, not no_cache) if method is not None else []
     answer(
         as_json,
@@ -151,7 +153,7 @@ def predict(
 
 
 def _show_lengths(
-    source: str, on: Sequence[str], path: Path, settings: Mapping[str, str], terms: Mapping[str, Any], as_json: bool
+    source: str, on: Sequence[Cluster], path: Path, settings: Mapping[str, str], terms: Mapping[str, Any], as_json: bool
 ) -> None:
     """The forecast of the longest batch, and how long steps of all lengths take."""
     from rich.console import Group
@@ -176,7 +178,7 @@ def _show_lengths(
 
 def _forecasts(
     subject: Script | str,
-    on: Sequence[str],
+    on: Sequence[Cluster],
     settings: Mapping[str, str],
     cache: bool,
     terms: Mapping[str, Any],
@@ -201,7 +203,7 @@ def _forecasts(
 
 
 def _fit_batches(
-    source: str, on: Sequence[str], settings: Mapping[str, str], cache: bool, terms: Mapping[str, Any]
+    source: str, on: Sequence[Cluster], settings: Mapping[str, str], cache: bool, terms: Mapping[str, Any]
 ) -> tuple[list[Forecast], list[int]]:
     import foretell
 

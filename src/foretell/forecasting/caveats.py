@@ -26,6 +26,8 @@ def caveats(made: Assembly) -> Iterator[Caveat]:
         yield Caveat("device-not-measured", text)
     if layout := made.cluster.partly_filled:
         yield Caveat("racks-partly-filled", f"Placed as {layout}. Write another layout like 2x72xNAME.")
+    if unpriced := made.cluster.unpriced:
+        yield Caveat("no-such-offer", unpriced)
     if made.trainer.fraction:
         yield made.trainer.caveat(made.added / made.step)
     if other := without_its_kernels(made.trainer.trainer, made.program.whole.facts):

@@ -14,9 +14,12 @@ from foretell.hardware.catalog import (
     links,
     recognise,
 )
-from foretell.hardware.cluster import Cluster, Node
+from foretell.hardware.cluster import Cluster
 from foretell.hardware.device import Device, Host, Instance, Link, Offer, Term, term_named
 from foretell.hardware.fabric import Fabric, Protocol
+from foretell.hardware.market import Market, Rental
+from foretell.hardware.node import Node
+from foretell.hardware.price_files import offered, read_prices
 
 __all__ = [
     "Cluster",
@@ -25,9 +28,11 @@ __all__ = [
     "Host",
     "Instance",
     "Link",
+    "Market",
     "Node",
     "Offer",
     "Protocol",
+    "Rental",
     "Term",
     "add_device",
     "device",
@@ -40,6 +45,8 @@ __all__ = [
     "instances",
     "link",
     "links",
+    "offered",
+    "read_prices",
     "recognise",
     "term_named",
 ]

@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, TypeVar
 from foretell.errors import CatalogError
 from foretell.folders import named_folders, user_folders
 from foretell.hardware import catalog_file, driver_names
-from foretell.hardware.device import Device, Host, Instance, Link, Offer, Term
+from foretell.hardware.device import Device, Host, Instance, Link
 from foretell.hardware.fabric import Fabric
 
 SHIPPED = Path(__file__).parent / "catalog"
@@ -271,14 +271,8 @@ def recognise(driver_name: str, memory_bytes: int | None = None) -> Device | Non
     return driver_names.meant(labels_by_device(), driver_name, memory_bytes)
 
 
-def cheapest_offer(device_name: str, term: Term, region: str | None = None) -> tuple[Instance, Offer] | None:
-    """Of all instances with this device, the fewest dollars per device and hour on a term; None where none is known."""
-    found = [(i, o) for i in instances() if i.device == device_name and (o := i.offer(term, region)) is not None]
-    return min(found, key=lambda entry: entry[1].dollars_per_hour / entry[0].count, default=None)
-
-
 def cheapest(device_name: str) -> Instance | None:
-    """The instance that rents a device for the fewest dollars per device and hour.
+    """The instance that rents a device for the fewest dollars per device and hour, whatever its network.
 
     Args:
         device_name: The device's name in the catalog.

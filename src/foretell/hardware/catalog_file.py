@@ -148,6 +148,7 @@ INSTANCE: Table = {
     "aliases?": _names,
     "device": _name,
     "count": _count,
+    "domain?": _count,
     "host": _name,
     "network": {"link": _name, "bandwidth": _bandwidth, "source": _text},
     "price?": {"dollars_per_hour": _number, "region?": _text, "date": _date, "source": _text},

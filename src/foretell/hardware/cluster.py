@@ -10,7 +10,9 @@ from typing import Any
 
 from foretell.errors import CatalogError
 from foretell.hardware import catalog
-from foretell.hardware.device import Device, Host, Instance, Link
+from foretell.hardware.device import Device, Instance, Link
+from foretell.hardware.market import Market
+from foretell.hardware.node import Node, check_place
 from foretell.units import BytesPerSecond, Dollars
 
 TOPOLOGIES = ("fat-tree", "rail-optimized", "torus", "ring")
@@ -19,41 +21,6 @@ _LONGEST = 1000  # characters of its text
 _BOARD = 8  # devices of a server; more share a rack
 _GRAMMAR = "Write it like 'h200', '8xh100-sxm', '16x8xh100-sxm@ib-400g' or '2xaws:p5.48xlarge' (see docs/reference/hardware.md)."
 _PART = re.compile(r"(?:(\d{1,12})x)?(?:(\d{1,12})x)?([a-z0-9][a-z0-9._:-]{0,99})")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
-    """Devices that share a host and the link inside it.
-
-    Args:
-        device: The accelerator of this node.
-        count: How many of them it has.
-        host: The machine that feeds them.
-        inside: The link between them.
-        dollars_per_hour: Price of the node; None where no known instance rents this device.
-        rented_as: The instance whose price it is.
-        terms: Of that price, where it is not the list price.
-        port: Bytes per second out of the node for all its devices; None: as the link between nodes says.
-
-    Examples:
-        >>> h100 = foretell.device("h100-sxm")
-        >>> foretell.Node(device=h100, count=8, host=foretell.host(h100.host), inside=foretell.link(h100.inside)).count
-        8
-    """
-
-    device: Device
-    count: int
-    host: Host
-    inside: Link
-    dollars_per_hour: Dollars | None = None  # None: no known instance rents this device
-    rented_as: str = ""  # the instance whose price it is
-    terms: str = ""  # of that price, where it is not the list price
-    port: BytesPerSecond | None = None  # one way out for all its devices; None: as the link between nodes says
-
-    def __post_init__(self) -> None:
-        if self.count < 1:
-            raise CatalogError(f"a node has at least 1 device, got {self.count} of {self.device.name!r}.")
-        _check_place(self.inside, "inside")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +56,7 @@ class Cluster:
         if self.between is None and len(self.nodes) > 1:
             raise CatalogError(f"{len(self.nodes)} nodes need a link between them, got none. Give one, like 'ib-400g'.")
         if self.between is not None:
-            _check_place(self.between, "between")
+            check_place(self.between, "between")
         if not 1 <= self.oversubscription <= MAX_DEVICES:
             raise CatalogError(
                 f"oversubscription is at least 1 (a full network), got {self.oversubscription!r}, and at most {MAX_DEVICES:,}."
@@ -116,7 +83,13 @@ class Cluster:
         nodes = tuple(node for part_nodes, _ in read for node in part_nodes)
         if between is None and len(nodes) > 1:
             between = min((usual for _, usual in read), key=lambda link: link.bandwidth)  # the slowest one decides
-        return cls(nodes=nodes, between=between, **_read_shape(shape, text), name=text.strip())
+        return cls(nodes=nodes, between=between, **_read_shape(shape, text), name=text.strip()).priced(Market())
+
+    def priced(self, market: Market) -> Cluster:
+        """The same cluster at a market's prices; nodes that nobody there offers as they are have none."""
+        between = self.between if len(self.nodes) > 1 else None
+        known = {id(node): market.priced(node, between) for node in {id(node): node for node in self.nodes}.values()}
+        return replace(self, nodes=tuple(known[id(node)] for node in self.nodes), name=str(self))
 
     @property
     def devices(self) -> int:
@@ -152,8 +125,14 @@ class Cluster:
     def price_source(self) -> str | None:
         """Whose list price it is, and of which date: `aws:p5.48xlarge, 2025-06`."""
         names = dict.fromkeys((node.rented_as, node.terms) for node in self.nodes if node.rented_as)
-        dated = [", ".join(filter(None, (name, terms or catalog.instance(name).price_date))) for name, terms in names]
-        return " and ".join(dated) or None
+        return " and ".join(", ".join(filter(None, each)) for each in names) or None
+
+    @property
+    def unpriced(self) -> str:
+        """Why it has no price, where its devices are rented in another way; "" elsewhere."""
+        between = self.between if len(self.nodes) > 1 else None
+        bare = next((node for node in self.nodes if node.dollars_per_hour is None), None)
+        return "" if bare is None else Market().unpriced(bare, between)
 
     def __str__(self) -> str:
         return self.name or self._spelt()
@@ -195,16 +174,12 @@ def _read_part(part: str, inside: Link | None, text: str) -> tuple[list[Node], L
 def _owned(device: Device, counts: list[int], inside: Link | None) -> tuple[list[Node], Link]:
     """`3x4xNAME` is three nodes of four; `12xNAME` fills nodes of the usual size."""
     sizes = [counts[1]] * counts[0] if len(counts) == 2 else _filled(prod(counts), device.node_size)
-    offer = catalog.cheapest(device.name)
-    price = None if offer is None else offer.dollars_per_device_hour
     nodes = {
         size: Node(
             device=device,
             count=size,
             host=catalog.host(device.host),
             inside=inside or catalog.link(device.inside),
-            dollars_per_hour=None if price is None else price * size,
-            rented_as=offer.name if offer is not None else "",
         )
         for size in set(sizes)
     }
@@ -226,16 +201,19 @@ def _rented(instance: Instance, counts: list[int], inside: Link | None, text: st
             f"cluster {text!r}: {instance.name!r} has {instance.count} devices of its own, so only the number of "
             f"instances stands before it. Write '{counts[0]}x{instance.name}'."
         )
-    device = catalog.device(instance.device)
-    node = Node(
-        device=device,
-        count=instance.count,
-        host=catalog.host(instance.host),
-        inside=inside or catalog.link(device.inside),
-        dollars_per_hour=instance.dollars_per_hour,
-        rented_as=instance.name,
-    )
-    return [node] * prod(counts), replace(catalog.link(instance.between), bandwidth=instance.bandwidth)
+    device, sizes = catalog.device(instance.device), _filled(prod(counts) * instance.count, instance.together)
+    nodes = {
+        size: Node(
+            device=device,
+            count=size,
+            host=catalog.host(instance.host),
+            inside=inside or catalog.link(device.inside),
+            instance=instance.name,
+        )
+        for size in set(sizes)
+    }
+    assert instance.bandwidth is not None, "an instance of the catalog says it"
+    return [nodes[size] for size in sizes], replace(catalog.link(instance.between), bandwidth=instance.bandwidth)
 
 
 def _read_links(written: str, text: str) -> tuple[Link | None, Link | None]:
@@ -263,14 +241,3 @@ def _read_shape(written: list[str], text: str) -> dict[str, Any]:
                 f"nodes, like '@ib-400g/2', nor a topology. Topologies: {', '.join(TOPOLOGIES)}."
             )
     return shape
-
-
-def _check_place(link: Link, place: str) -> None:
-    if link.kind in (place, "both"):
-        return
-    where = {"inside": "inside a node", "between": "between nodes"}
-    fitting = ", ".join(other.name for other in catalog.links() if other.kind in (place, "both"))
-    raise CatalogError(
-        f"{link.name!r} is a link {where[link.kind]}, but one {where[place]} belongs here. "
-        f"After '@' write inside,between, like '@pcie-4,eth-100g'. Links {where[place]}: {fitting}."
-    )

@@ -196,16 +196,22 @@ class Instance:
     device: str
     count: int
     host: str
-    between: str  # link between instances, by name
-    bandwidth: BytesPerSecond  # per device: the instance's network divided by its devices
+    between: str  # link between instances, by name; "": not known, so that it is priced for one node alone
+    bandwidth: BytesPerSecond | None  # per device: the instance's network divided by its devices
     dollars_per_hour: Dollars | None  # None: no list price known
     price_date: str | None
     source: str  # of the price
     offers: tuple[Offer, ...] = ()  # the list price is one of them
+    domain: int | None = None  # devices of several such instances that share the link inside; None: one's own alone
 
     def __post_init__(self) -> None:
         _check_positive(f"instance {self.name!r}", "count", self.count)
-        _check_positive(f"instance {self.name!r}", "bandwidth", self.bandwidth)
+        if self.bandwidth is not None:
+            _check_positive(f"instance {self.name!r}", "bandwidth", self.bandwidth)
+        if self.domain is not None and (self.domain < self.count or self.domain % self.count):
+            raise CatalogError(
+                f"instance {self.name!r}: its domain is a multiple of its {self.count} devices, got {self.domain}."
+            )
         if self.dollars_per_hour is not None:
             _check_positive(f"instance {self.name!r}", "dollars_per_hour", self.dollars_per_hour)
 
@@ -213,6 +219,11 @@ class Instance:
         """The cheapest on a term, in a region or in any; None where none is known."""
         fitting = [o for o in self.offers if o.term == term and region in (None, o.region)]
         return min(fitting, key=lambda o: o.dollars_per_hour, default=None)
+
+    @property
+    def together(self) -> int:
+        """Devices that share the link inside, over as many instances as can."""
+        return self.domain or self.count
 
     @property
     def dollars_per_device_hour(self) -> Dollars | None:

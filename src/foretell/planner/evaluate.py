@@ -148,7 +148,9 @@ class PlanEvaluator:
     def _key_of_outcome(self, c: Candidate) -> str:
         """Name what simulating comes to by all that it rests on; prices are no part of it."""
         cluster, folder = self.clusters[c.cluster], self.model.folder
-        nodes = tuple(replace(node, dollars_per_hour=None, rented_as="", terms="") for node in cluster.nodes)
+        nodes = tuple(
+            replace(node, dollars_per_hour=None, instance="", rented_as="", terms="") for node in cluster.nodes
+        )
         model = self.model.name, None if folder is None else folder_digest(folder)
         step = self.steps.digest(c.variant, c.batch)
         return digest(step, replace(cluster, nodes=nodes), c.plan, model, self.conditions, self.profile)

@@ -160,8 +160,10 @@ class Session:
             texts.append(
                 "Intervals of several devices are not validated: they are the usual spread of forecasts of published jobs."
             )
-        if any(c.cost is None for c in self.choices):
-            texts.append("Some devices have no price in the catalog; they are compared by time and number.")
+        if bare := sorted({c.cluster for c in self.choices if c.cost is None}):
+            texts.append(
+                f"Nobody is known to rent {', '.join(bare)} as simulated; they are compared by time and number."
+            )
         return tuple(texts)
 
 

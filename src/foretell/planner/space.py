@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from foretell.errors import InputError, check_choice, check_count, check_number
-from foretell.hardware import Cluster, Node, Term, catalog
+from foretell.hardware import Cluster, Instance, Market, Term, catalog, offered
 from foretell.hardware.device import TERMS
 from foretell.plans import Plan
 from foretell.recomputing import Recomputing
@@ -25,6 +25,8 @@ class Space:
         recompute: Values of a plan's `checkpointing` to try; "auto": nothing, or as little as surely fits.
         vary: Settings of the SOURCE to try in turn, like {"precision": ["bf16", "fp32"]}.
         prices: Dollars per device and hour instead of the catalog's, which are of a `term` and a `region`.
+        offers: Instances with their prices, as `foretell.read_prices` gives them, instead of the catalog's.
+        instances: Try each device as every instance that rents it, with the network of that instance.
 
     Examples:
         >>> [str(cluster) for cluster in foretell.Space(gpus=["l40s"], max_devices=4).clusters()]
@@ -41,6 +43,8 @@ class Space:
     prices: Mapping[str, Dollars] = field(default_factory=dict)
     term: Term = "on-demand"
     region: str | None = None  # None: wherever it is cheapest
+    offers: Sequence[Instance] | None = None  # None: the catalog's
+    instances: bool = False
 
     def __post_init__(self) -> None:
         check_count("max_devices", self.max_devices, InputError)
@@ -62,20 +66,13 @@ class Space:
             raise InputError(
                 f"on={on} is the one cluster, so gpus={','.join(self.gpus)} cannot be tried too. Give one of them."
             )
+        market = self.market
         if on is not None:
-            found: tuple[Cluster, ...] = (on,)
+            found: tuple[Cluster, ...] = (on if market == Market() else on.priced(market),)
         else:
-            found = tuple(
-                c for name in self.gpus or rented(self.term, self.region) for c in _sizes(name, self.max_devices)
-            )
-        if self.term != "on-demand" or self.region is not None:
-            found = tuple(self._on_terms(cluster) for cluster in found)
-            if all(cluster.dollars_per_hour is None for cluster in found) and not self.prices:
-                where = f" in {self.region}" if self.region else ""
-                raise InputError(
-                    f"the catalog has no {self.term} price{where} for these devices. Give one with --price NAME=DOLLARS; "
-                    "docs/reference/hardware.md says how to add offers."
-                )
+            found = tuple(c for name in self.gpus or rented(market) for c in self._sizes(name, market))
+        if not self.prices and all(cluster.dollars_per_hour is None for cluster in found):
+            self._refuse_unpriced()
         if not self.prices:
             return found
         there = {node.device.name for cluster in found for node in cluster.nodes}
@@ -85,25 +82,41 @@ class Space:
             )
         return tuple(_priced(cluster, self.prices) for cluster in found)
 
-    def _on_terms(self, cluster: Cluster) -> Cluster:
-        """At the price of a term, and in a region, that some instance with these devices is offered for."""
-        known = {id(node): self._offered(node, node.rented_as in str(cluster)) for node in cluster.nodes}
-        return replace(cluster, nodes=tuple(known[id(node)] for node in cluster.nodes), name=str(cluster))
+    @property
+    def market(self) -> Market:
+        """Whose prices count."""
+        return Market(offers=self.offers, term=self.term, region=self.region)
 
-    def _offered(self, node: Node, whole: bool) -> Node:
-        """`whole`: the cluster is of this very instance."""
-        if whole and node.rented_as:
-            instance = catalog.instance(node.rented_as)
-            own = instance.offer(self.term, self.region)
-            found = None if own is None else (instance, own)
-        else:
-            found = catalog.cheapest_offer(node.device.name, self.term, self.region)
-        if found is None:
-            return replace(node, dollars_per_hour=None, rented_as="")
-        instance, offer = found
-        terms = f"{offer.term}{f' in {offer.region}' if offer.region else ''}, {offer.date}"
-        dollars = offer.dollars_per_hour * node.count / instance.count
-        return replace(node, dollars_per_hour=dollars, rented_as=instance.name, terms=terms)
+    def _sizes(self, name: str, market: Market) -> Iterator[Cluster]:
+        """Clusters of a device, or of an instance; where nobody rents the usual network, with those that are rented."""
+        plain = ":" not in name and "@" not in name
+        if plain and self.instances:
+            for each in instances_of(catalog.device(name).name, market):
+                yield from (c.priced(market) for c in _sizes(each, self.max_devices))
+            return
+        bare = []
+        for cluster in (c.priced(market) for c in _sizes(name, self.max_devices)):
+            known = cluster.dollars_per_hour is not None or cluster.nodes[0].device.name in self.prices
+            if known or not plain or len(cluster.nodes) == 1:
+                yield cluster
+            else:
+                bare.append(cluster)
+        wanted = {cluster.devices for cluster in bare}
+        names = instances_of(bare[0].nodes[0].device.name, market) if bare else ()
+        widest = max((catalog.instance(each).together for each in names), default=0)
+        whole = [each for each in names if catalog.instance(each).together == widest]
+        found = [c.priced(market) for each in whole for c in _sizes(each, self.max_devices) if c.devices in wanted]
+        yield from found or bare
+
+    def _refuse_unpriced(self) -> None:
+        """Where a term, a region or a file was chosen, and has no price for any of it, that is an error."""
+        if self.market == Market():
+            return
+        where, whose = f" in {self.region}" if self.region else "", "catalog" if self.offers is None else "file"
+        raise InputError(
+            f"the {whose} has no {self.term} price{where} for these devices. Give one with --price NAME=DOLLARS; "
+            "docs/reference/hardware.md says how to add offers."
+        )
 
 
 def _priced(cluster: Cluster, prices: Mapping[str, Dollars]) -> Cluster:
@@ -116,11 +129,28 @@ def _priced(cluster: Cluster, prices: Mapping[str, Dollars]) -> Cluster:
     return replace(cluster, nodes=tuple(known.get(id(node), node) for node in cluster.nodes), name=str(cluster))
 
 
-def rented(term: Term = "on-demand", region: str | None = None) -> tuple[str, ...]:
-    """Devices that some instance of the catalog rents, made for training: with matrix units for half precision."""
-    names = {i.device for i in catalog.instances() if i.offer(term, region) is not None}
+def rented(market: Market) -> tuple[str, ...]:
+    """Devices that some instance rents, made for training: with matrix units for half precision."""
+    names = {i.device for i in _offered(market)}
     found = [catalog.device(name) for name in sorted(names)]
     return tuple(d.name for d in found if d.compute_capability and d.compute_capability >= (8, 0))
+
+
+def instances_of(device: str, market: Market) -> tuple[str, ...]:
+    """Instances that rent a device, the cheapest of each size and network."""
+    known: dict[tuple[object, ...], tuple[Dollars, str]] = {}
+    listed = {each.name for each in catalog.instances()}  # others have no network to simulate
+    for each in (i for i in _offered(market) if i.device == device and i.name in listed):
+        offer = each.offer(market.term, market.region)
+        assert offer is not None
+        kind, price = (each.together, each.between, each.bandwidth), offer.dollars_per_hour / each.count
+        known[kind] = min(known.get(kind, (price, each.name)), (price, each.name))
+    return tuple(name for _, name in sorted(known.values()))
+
+
+def _offered(market: Market) -> list[Instance]:
+    every = offered() if market.offers is None else market.offers
+    return [i for i in every if i.offer(market.term, market.region) is not None]
 
 
 def _sizes(name: str, most: int) -> Iterator[Cluster]:
@@ -130,8 +160,8 @@ def _sizes(name: str, most: int) -> Iterator[Cluster]:
         raise InputError(
             f"--gpus takes names of devices or instances, got {name!r}. Write it like h100-sxm or aws:p5.48xlarge."
         )
-    whole = first.devices if ":" in name else first.nodes[0].device.node_size
-    counts = [] if ":" in name else [2**k for k in range(8) if 2**k < whole]
+    whole = catalog.instance(name).together if ":" in name else first.nodes[0].device.node_size
+    counts = [2**k for k in range(8) if 2**k < whole and 2**k % first.devices == 0]
     nodes = sorted({n for k in range(20) for n in (2**k, 3 * 2**k)})
     counts += [whole * n for n in nodes]
     for count in (c for c in counts if c <= most):

@@ -32,7 +32,7 @@ def device_table(devices: Sequence[Device], *, width: int) -> RenderableType:
         for d in devices
     )
     note = " * runs as fp32: the device has no bf16 unit." if any("bf16" not in d.peaks for d in devices) else ""
-    return _listed(rows, "device", note)
+    return listed(rows, "device", note)
 
 
 def link_table(links: Sequence[Link], *, width: int) -> RenderableType:
@@ -46,7 +46,7 @@ def link_table(links: Sequence[Link], *, width: int) -> RenderableType:
         }
         for link in links
     )
-    return _listed(rows, "link", " Rates are per device.")
+    return listed(rows, "link", " Rates are per device.")
 
 
 def instance_table(instances: Sequence[Instance], *, width: int) -> RenderableType:
@@ -54,20 +54,24 @@ def instance_table(instances: Sequence[Instance], *, width: int) -> RenderableTy
         {
             "name": i.name,
             "devices": f"{i.count}× {i.device}",
-            "network": show_bandwidth(i.bandwidth),
+            "network": or_dash(i.bandwidth, show_bandwidth),
             "per device, hour": or_dash(i.dollars_per_device_hour, show_dollars) if width >= _WIDE else None,
             "per hour": or_dash(i.dollars_per_hour, show_dollars),
             "price of": i.price_date or "–",
         }
         for i in instances
     )
-    return _listed(rows, "instance", " On-demand list prices; network is per device.")
+    return listed(rows, "instance", " On-demand list prices; network is per device.")
 
 
-def _listed(rows: Iterable[dict[str, str | None]], what: str, note: str) -> RenderableType:
+def listed(rows: Iterable[dict[str, str | None]], what: str, note: str) -> RenderableType:
     """Columns whose cells are None do not fit the width."""
     shown = [{heading: cell for heading, cell in row.items() if cell is not None} for row in rows]
-    table = grid(*shown[0], left=("name", "title", "devices", "node", "place", "price of"), wraps=("title",))
+    table = grid(
+        *shown[0],
+        left=("name", "title", "devices", "node", "place", "term", "region", "price of", "age"),
+        wraps=("title",),
+    )
     for row in shown:
         table.add_row(*row.values())
     count = f"\n{len(shown)} {what}{'' if len(shown) == 1 else 's'}.{note}"
