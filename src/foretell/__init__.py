@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from foretell.graph import Graph
     from foretell.hardware import Cluster, Device, Market, Node, device, devices, host, instance, link, read_prices
     from foretell.hardware.catalog import cheapest as cheapest_instance
+    from foretell.laws.suite import check_laws
     from foretell.learn.adapt.fit import fit_profile as adapt
     from foretell.learn.adapt.steps import Step as MeasuredStep
     from foretell.measure.instrument import measure as measure_step
@@ -83,6 +84,7 @@ __all__ = [
     "adapt",
     "capture_graph",
     "cheapest_instance",
+    "check_laws",
     "device",
     "devices",
     "fit_batch",
@@ -118,6 +120,7 @@ _FOUND_IN = {
     "foretell.graph": "Graph",
     "foretell.hardware": "Cluster Device Market Node device devices host instance link read_prices",
     "foretell.hardware.catalog": "cheapest_instance=cheapest",
+    "foretell.laws.suite": "check_laws",
     "foretell.learn.adapt.fit": "adapt=fit_profile",
     "foretell.learn.adapt.steps": "MeasuredStep=Step",
     "foretell.measure.instrument": "measure_step=measure",
