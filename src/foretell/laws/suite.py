@@ -17,12 +17,12 @@ from foretell.laws.law import LAWS, Compared, Law
 from foretell.laws.scope import Scope
 from foretell.laws.sources import step_of
 
-__all__ = ["LAWS", "Found", "Report", "between", "check", "check_laws", "several", "single"]
+__all__ = ["LAWS", "Checked", "Report", "between", "check", "check_laws", "several", "single"]
 _SHOWN: Final = 20  # cases of a law, the worst ones
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Checked:
     """What was found of a law: how often it was checked and broken, and the worst cases."""
 
     law: Law
@@ -47,11 +47,11 @@ class Found:
 class Report:
     """All laws that were checked, and how many answers it took."""
 
-    laws: Sequence[Found]
+    laws: Sequence[Checked]
     answers: int
 
     @property
-    def broken(self) -> Sequence[Found]:
+    def broken(self) -> Sequence[Checked]:
         return [found for found in self.laws if found.broken]
 
     @property
@@ -122,15 +122,15 @@ def check(
             answers(between.usual(step, step.precisions[0], each.name))
     for law in sorted(laws, key=lambda one: one.of_one):
         progress(f"checking {law.name}")
-        found.append(_found(law, scope, answers))
+        found.append(_checked(law, scope, answers))
     return Report(laws=found, answers=sum(1 for _ in answers.known()))
 
 
-def _found(law: Law, scope: Scope, answers: Answers) -> Found:
+def _checked(law: Law, scope: Scope, answers: Answers) -> Checked:
     checked, broken = 0, list[Compared]()
     for compared in law.compare(scope, answers):
         checked += 1
         if law.is_broken(compared):
             broken.append(compared)
     worst = sorted(broken, key=lambda c: -c.beyond)[:_SHOWN]
-    return Found(law=law, checked=checked, broken=len(broken), worst=worst)
+    return Checked(law=law, checked=checked, broken=len(broken), worst=worst)

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from foretell.report.terminal import grid
 
 if TYPE_CHECKING:
-    from foretell.laws.suite import Found, Report
+    from foretell.laws.suite import Checked, Report
 
 _SHOWN = 3  # worst cases of a law
 
@@ -31,10 +31,10 @@ def laws_table(found: Report, *, explain: bool = False) -> RenderableType:
     return Group(*parts, "", f"{checked:,} comparisons of {found.answers:,} forecasts.")
 
 
-def _verdict(each: Found) -> str:
+def _verdict(each: Checked) -> str:
     return "not checked" if not each.checked else "BROKEN" if each.broken else "kept"
 
 
-def _tolerance(each: Found) -> str:
+def _tolerance(each: Checked) -> str:
     tolerance = each.law.tolerance
     return f"{tolerance.part:.1%}: {tolerance.why}" if tolerance.part else tolerance.why
