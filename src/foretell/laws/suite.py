@@ -11,13 +11,13 @@ from foretell.cost.model import CostModel, load_model
 from foretell.errors import InputError, check_choice
 from foretell.forecasting.question import Subject
 from foretell.hardware import device, devices
-from foretell.laws import between, several, single
+from foretell.laws import between, plans, single
 from foretell.laws.answers import Answers
 from foretell.laws.law import LAWS, Compared, Law
 from foretell.laws.scope import Scope
 from foretell.laws.sources import step_of
 
-__all__ = ["LAWS", "Checked", "Report", "between", "check", "check_laws", "several", "single"]
+__all__ = ["LAWS", "Checked", "Report", "between", "check", "check_laws", "plans", "single"]
 _SHOWN: Final = 20  # cases of a law, the worst ones
 
 
