@@ -40,6 +40,7 @@ class Collective:
     lane: str = "dp"  # collectives of one lane run one after another
     every_micro_step: bool = False  # or only in the last of those that repeat
     choices: int = 1  # of rows that tokens were routed as: a node, and a rank, that several of a token's go to gets one
+    groups: tuple[int, int] = (1, 1)  # of experts, in order over the ranks, and in how many of them a token's rows lie
     turns: int = 1  # how many take the same link one after another
     copied_in: Bytes = 0  # that the device copies to where they are sent from, once they are ready
     copied_out: Bytes = 0  # and from where they arrived, before they are needed

@@ -14,6 +14,7 @@ from foretell.capture import capture
 from foretell.cost.collectives import collective_seconds, sent_once
 from foretell.cost.flops import total_flops
 from foretell.errors import PlanError
+from foretell.forecasting.communication import Collectives
 from foretell.forecasting.experts import busiest
 from foretell.graph import Graph
 from foretell.hardware import Cluster
@@ -259,3 +260,46 @@ def test_chance_alone_is_the_largest_share_of_the_rows() -> None:
     assert busiest(role, None) == pytest.approx(slowest_of(8, (7 / 8 / ROWS) ** 0.5))
     assert busiest(role, 1.5) == 1.5
     assert busiest(parallelize(graph("llama"), Plan(dp=8)).roles[0], 1.5) == 1.0  # nobody shares experts
+
+
+def test_tokens_of_some_groups_of_experts_go_to_fewer_nodes() -> None:
+    any_node, some = sent_once(8, 8) * 8, sent_once(8, 8, (8, 4)) * 8
+    assert any_node == pytest.approx(8 * (1 - (7 / 8) ** 8))
+    assert some == pytest.approx(4 * (1 - (3 / 4) ** 8))  # a group lies on a node, and four are taken
+    assert sent_once(8, 64, (8, 4)) * 8 == pytest.approx(32 * (1 - (31 / 32) ** 8))
+    assert sent_once(8, 2, (8, 4)) * 8 == pytest.approx(2, rel=0.05)  # one of two nodes has all four now and then
+
+
+def test_rows_go_to_experts_in_8_bits_and_come_back_in_full() -> None:
+    step = replace(mixture(), tokens=ROWS, facts=replace(mixture().facts, expert_groups=(4, 2)))
+    journeys = [
+        c
+        for c in parallelize(step, Plan(dp=8, ep=4, dispatch="deepep-fp8")).roles[0].collectives
+        if c.kind == "all-to-all"
+    ]
+    there = {c.nbytes for c in journeys if " to experts" in c.name}
+    back = {c.nbytes for c in journeys if " from experts" in c.name}
+    assert back == {ROWS * WIDTH * 2}
+    assert there == {round(ROWS * WIDTH * (1 + 4 / 128))}
+    assert {c.groups for c in journeys} == {(4, 2)}
+
+
+def test_collectives_of_other_routing_are_priced_anew() -> None:
+    ranks = Collectives(Cluster.parse("8x8xh100-sxm"))
+    sent = Collective(kind="all-to-all", nbytes=2**28, group=Group(size=64), name="", starts_after=0, waited_for_by=1)
+    plain, once = ranks.seconds(sent), ranks.seconds(replace(sent, choices=8))
+    assert ranks.seconds(replace(sent, choices=8, groups=(8, 4))) < once < plain
+
+
+@pytest.mark.parametrize(("nodes", "measured"), [(4, 58e9), (8, 51e9)])
+def test_a_token_sent_once_takes_what_deepep_says(nodes: int, measured: float) -> None:
+    """Its README's table on H800: 4,096 tokens of 7,168 in 8 bits, eight experts in four of eight groups; the bytes are of
+    tokens times nodes that they go to, with their own."""
+    token = 7168 * (1 + 4 / 128)
+    sent = Collective(
+        kind="all-to-all", nbytes=round(4096 * 8 * token), group=Group(size=8 * nodes), name="", starts_after=0, waited_for_by=1,
+        choices=8, groups=(8, 4),
+    )  # fmt: skip
+    logical = 4096 * token * sent_once(8, nodes, (8, 4)) * 8
+    seconds = collective_seconds(sent, Cluster.parse(f"{nodes}x8xh800-sxm@ib-400g"))
+    assert logical / seconds == pytest.approx(measured, rel=0.15)

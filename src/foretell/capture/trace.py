@@ -91,7 +91,16 @@ def _facts(step: Step) -> StepFacts:
         optimizer=None if step.optimizer is None else optimizer_name(step.optimizer),
         plan=step.workload.plan,
         trainer=step.workload.trainer or ("megatron" if Kernels.parse(step.workload.kernels).of_megatron else None),
+        expert_groups=_expert_groups(getattr(step.model, "config", None)),
     )
+
+
+def _expert_groups(config: object) -> tuple[int, int] | None:
+    """Of a router that takes a token's experts from some groups alone, as DeepSeek's do."""
+    groups, taken = (getattr(config, name, None) for name in ("n_group", "topk_group"))
+    if not (isinstance(groups, int) and isinstance(taken, int)) or not 1 <= taken < groups:
+        return None
+    return groups, taken
 
 
 def optimizer_name(optimizer: torch.optim.Optimizer) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from foretell.cost.placement import Placement, Seat, placements_on
-from foretell.hardware import Cluster, Device, Fabric, Link, Node, Protocol, fabric_of, link
+from foretell.hardware import ROWS_ONCE, Cluster, Device, Fabric, Link, Node, Protocol, fabric_of, link
 from foretell.profile import AS_LISTED, Links
 from foretell.program import Collective, Group
 from foretell.units import Bytes, BytesPerSecond, Seconds
@@ -45,13 +45,23 @@ def sent_bytes(collective: Collective) -> Bytes:
     if collective.kind == "send-recv":
         return collective.nbytes
     if collective.choices > 1:
-        return round(sent_once(collective.choices, ranks) * (ranks - 1) * collective.nbytes / ranks)
+        once = sent_once(collective.choices, ranks, collective.groups)
+        return round(once * (ranks - 1) * collective.nbytes / ranks)
     return round(_PASSES[collective.kind] * (ranks - 1) * collective.nbytes / ranks)
 
 
-def sent_once(choices: int, places: int) -> float:
-    """Of a token's rows, each for a place by chance, the part that is sent if every place gets a token once."""
-    return places * (1 - (1 - 1 / places) ** choices) / choices
+def sent_once(choices: int, places: int, groups: tuple[int, int] = (1, 1)) -> float:
+    """Of a token's rows, each for a place by chance, the part that is sent if every place gets a token once.
+
+    Where rows lie in some of the groups of experts only, by chance too, they find their places in those.
+    """
+    count, taken = groups
+    found = places * taken / count  # places of the groups that were taken
+    if places < count:  # where a place has several groups: the places that any of them is on
+        missed = math.comb(count - count // places, taken) / math.comb(count, taken)
+        found = places * (1 - missed)
+    found = max(found, 1.0)
+    return found * (1 - (1 - 1 / found) ** choices) / choices
 
 
 def bytes_on_wire(collective: Collective, cluster: Cluster) -> Bytes:
@@ -77,7 +87,7 @@ def link_bytes(collective: Collective, cluster: Cluster) -> dict[str, Bytes]:
     elif members == 1 or collective.kind == "send-recv":
         out = sent
     elif collective.kind == "all-to-all":
-        once = sent_once(collective.choices, placement.nodes)
+        once = sent_once(collective.choices, placement.nodes, collective.groups)
         out = min(round(once * collective.nbytes * (ranks - members) / ranks), sent)  # shares of ranks on other nodes
     else:
         out = round(sent / members)  # of a ring's neighbours in a node, one has its next rank outside
@@ -134,7 +144,7 @@ class _Lane:
         return self.fabric.startup * self.latency if self.fabric else 0.0
 
     def moving(self, kind: str, wire: float, own: float = 0.0) -> Seconds:
-        return self._moving(self.fabric.protocols[_PRICED_AS.get(kind, kind)], wire, own) if self.fabric else 0.0
+        return self._moving(self.fabric.protocol(_PRICED_AS.get(kind, kind)), wire, own) if self.fabric else 0.0
 
     def in_switch_moving(self, wire: float, own: float) -> Seconds:
         adds = self.fabric.in_switch if self.fabric else None
@@ -178,7 +188,7 @@ def _seconds(
         lane = route.between if route.nodes > 1 else route.inside
         return lane.startup + lane.latency + lane.moving(kind, nbytes)
     if kind == "all-to-all":
-        return _all_to_all(nbytes, route, collective.choices)
+        return _all_to_all(collective, route)
     if kind == "all-reduce":
         return min(_ring(kind, nbytes, route), _tree(nbytes, route), _in_switch(nbytes, route))
     return _ring(kind, nbytes, route)
@@ -223,20 +233,21 @@ def _in_switch(nbytes: Bytes, route: _Route) -> Seconds:
     return route.startup + waiting + moving
 
 
-def _all_to_all(nbytes: Bytes, route: _Route, choices: int) -> Seconds:
+def _all_to_all(collective: Collective, route: _Route) -> Seconds:
     """Each rank sends a share to every other: neighbours' inside, the others' through the ports of the node.
 
     Where tokens are sent once (`choices` of them go to ranks by chance), a node gets one, and passes it on inside.
     """
-    members, once = route.members, sent_once(choices, route.nodes)
-    share = nbytes / route.ranks
-    inside = share * (members - 1)
+    members, choices, groups = route.members, collective.choices, collective.groups
+    each = share = collective.nbytes / route.ranks
+    inside, kind, once = share * (members - 1), "all-to-all", 1.0
     if choices > 1:  # what arrives from other nodes goes to ranks inside, too
-        share *= sent_once(choices, route.ranks)
+        kind, once = ROWS_ONCE, sent_once(choices, route.nodes, groups)
+        share *= sent_once(choices, route.ranks, groups)
         inside = share * route.ranks * (members - 1) / members
     moving = max(
-        route.inside.moving("all-to-all", inside, share),
-        route.between.moving("all-to-all", once * nbytes / route.ranks * (route.ranks - members) * members),
+        route.inside.moving(kind, inside, share),
+        route.between.moving(kind, once * each * (route.ranks - members) * members),
     )
     latency = max(route.inside.latency, route.between.latency)
     return route.startup + math.ceil(math.log2(route.ranks)) * latency + moving

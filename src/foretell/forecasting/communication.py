@@ -14,7 +14,7 @@ from foretell.profile import AS_LISTED, Links
 from foretell.program import Collective, Group, Pipeline, Program
 from foretell.units import Bytes, Seconds
 
-_Key = tuple[str, Bytes, Group, int]
+_Key = tuple[str, Bytes, Group, int, tuple[int, int]]
 _Transfer = tuple[Collective, Seconds, int]  # what, how long each, how often in a step
 
 
@@ -82,4 +82,4 @@ class Collectives:
 
 
 def _key(collective: Collective) -> _Key:
-    return collective.kind, collective.nbytes, collective.group, collective.choices
+    return collective.kind, collective.nbytes, collective.group, collective.choices, collective.groups

@@ -48,6 +48,7 @@ class StepFacts:
     plan: PlanTemplate | None = None  # that the script or the configuration asks for
     trainer: str | None = None  # who runs it, as a configuration or its kernels say
     host: HostWork | None = None
+    expert_groups: tuple[int, int] | None = None  # that a router has, and that it takes a token's experts from
     notes: tuple[Note, ...] = ()  # what was taken to be so
 
     def __post_init__(self) -> None:
@@ -56,6 +57,8 @@ class StepFacts:
                 _check_count(name, count)
         for size in self.inputs or ():
             _check_count("a size of inputs", size)
+        if self.expert_groups is not None:
+            _check_groups(self.expert_groups)
         if not isinstance(self.optimizer, str | None):
             raise ValueError("the optimizer's name is no text")
         if self.trainer is not None and self.trainer not in TRAINERS:
@@ -76,6 +79,7 @@ class StepFacts:
             "plan": self.plan and self.plan.to_dict(),
             "trainer": self.trainer,
             "host": self.host and asdict(self.host),
+            "expert_groups": None if self.expert_groups is None else list(self.expert_groups),
             "notes": [note.to_dict() for note in self.notes] or None,
         }
         return {name: value for name, value in known.items() if value is not None}
@@ -84,8 +88,9 @@ class StepFacts:
     def from_dict(cls, entries: Mapping[str, Any]) -> StepFacts:
         """Read what `to_dict` gave; whatever else it is raises."""
         given = dict(entries)
-        if "inputs" in given:
-            given["inputs"] = tuple(given["inputs"])
+        for name in ("inputs", "expert_groups"):
+            if name in given:
+                given[name] = tuple(given[name])
         if "plan" in given:
             given["plan"] = plan = PlanTemplate.from_dict(given["plan"])
             if plan.by == "script" and plan.devices is not None:
@@ -100,7 +105,7 @@ class StepFacts:
 
     def to_provenance(self) -> dict[str, str]:
         """The facts as formats 1 to 3 wrote them."""
-        later = ("plan", "notes", "untrained", "trainer")
+        later = ("plan", "notes", "untrained", "trainer", "expert_groups")
         texts = {f"step.{name}": str(value) for name, value in self.to_dict().items() if name not in later}
         if self.inputs is not None:
             texts["step.inputs"] = "×".join(map(str, self.inputs))
@@ -150,6 +155,13 @@ def _host_of_text(text: str) -> HostWork:
         raise ValueError(f"step.host is not what a host does: {text[:100]!r}")
     *counts, waits = map(int, found.groups())
     return HostWork(**dict(zip((f.name for f in fields(HostWork)), counts, strict=False)), waits=bool(waits))
+
+
+def _check_groups(groups: tuple[int, ...]) -> None:
+    for count in groups:
+        _check_count("groups of experts", count)
+    if len(groups) != 2 or not 1 <= groups[1] <= groups[0]:
+        raise ValueError(f"groups of experts are a number of them and one of those taken, got {str(groups)[:100]}")
 
 
 def _check_count(name: str, value: Any) -> None:

@@ -16,12 +16,13 @@ from foretell.hardware.catalog import (
 )
 from foretell.hardware.cluster import Cluster
 from foretell.hardware.device import Device, Host, Instance, Link, Offer, Term, term_named
-from foretell.hardware.fabric import Fabric, Protocol
+from foretell.hardware.fabric import ROWS_ONCE, Fabric, Protocol
 from foretell.hardware.market import Market, Rental
 from foretell.hardware.node import Node
 from foretell.hardware.price_files import offered, read_prices
 
 __all__ = [
+    "ROWS_ONCE",
     "Cluster",
     "Device",
     "Fabric",

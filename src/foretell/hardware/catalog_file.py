@@ -17,7 +17,7 @@ from foretell.hardware.device import (
     Link,
     Offer,
 )
-from foretell.hardware.fabric import PROTOCOLS, Fabric, Protocol
+from foretell.hardware.fabric import PROTOCOLS, ROWS_ONCE, Fabric, Protocol
 from foretell.limits import read_toml
 from foretell.precision import UNITS
 from foretell.units import parse_bandwidth, parse_bytes, parse_flops, parse_seconds
@@ -140,6 +140,7 @@ FABRIC: Table = {
     "units?": _count,
     "source": _text,
     **dict.fromkeys(PROTOCOLS, _PROTOCOL),
+    f"{ROWS_ONCE}?": _PROTOCOL,
     "in-switch?": {**_PROTOCOL, "from": _count},
 }
 HOST: Table = {"title": _text, "aliases?": _names, "cores": _count, "op_time": _duration, "source": _text}
@@ -244,13 +245,13 @@ def make_link(name: str, values: dict[str, Any]) -> Link:
 
 
 def make_fabric(name: str, values: dict[str, Any]) -> Fabric:
-    protocols = {kind: Protocol(**_given(values[kind])) for kind in PROTOCOLS}
+    protocols = {kind: Protocol(**_given(values[kind])) for kind in (*PROTOCOLS, ROWS_ONCE) if values.get(kind)}
     if in_switch := values["in-switch"]:
         values = values | {
             "in_switch": Protocol(**_given(in_switch, "from")),
             "in_switch_from": in_switch["from"],
         }
-    return Fabric(name=name, protocols=protocols, **_given(values, *PROTOCOLS, "in-switch"))
+    return Fabric(name=name, protocols=protocols, **_given(values, *PROTOCOLS, ROWS_ONCE, "in-switch"))
 
 
 def make_host(name: str, values: dict[str, Any]) -> Host:

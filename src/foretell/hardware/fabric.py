@@ -10,6 +10,7 @@ from foretell.errors import CatalogError
 from foretell.units import BytesPerSecond
 
 PROTOCOLS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "send-recv")
+ROWS_ONCE = "rows-once"  # an all-to-all by kernels that send a token once to each node and rank; else as all-to-all
 Ports = Literal["device", "node"]
 
 
@@ -52,6 +53,9 @@ class Fabric:
     units: int = 0  # compute units a collective keeps from the step while it runs
     error: float = 0.5  # of the logarithm of a collective's time: nine of ten on topologies left out are within it
     source: str = ""
+
+    def protocol(self, kind: str) -> Protocol:
+        return self.protocols.get(kind) or self.protocols["all-to-all"]
 
     def __post_init__(self) -> None:
         if missing := [name for name in PROTOCOLS if name not in self.protocols]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import groupby
+from typing import Final
 
 from foretell.errors import NotModelled, PlanError
 from foretell.graph import Caveat, Graph, Op
@@ -17,6 +18,10 @@ from foretell.parallel.sharding.cut import CannotShard, Cut, Indivisible, Split,
 from foretell.parallel.sharding.propagate import EXPERTS_LANE, GROUPED, Policy, Propagation
 from foretell.plans import Plan
 from foretell.program import Collective, Group, Role
+
+_TO_EXPERTS: Final = "all-to-all rows to experts"
+_FROM_EXPERTS: Final = "all-to-all rows from experts"
+_BLOCK: Final = 128  # numbers of a row that share a scale of 4 bytes
 
 
 def replicas_of_experts(plan: Plan) -> Group:
@@ -66,7 +71,9 @@ def expert_parallel(role: Role, plan: Plan) -> Role:
     sharded = replace(sharded, caveats=(*sharded.caveats, even))
     gathered = plan.tp if plan.sequence_parallel and plan.splits_experts else 1
     tokens = (graph.tokens or 0) // (plan.cp if plan.splits_experts else plan.cp * plan.tp)
-    journeys = _all_to_alls(graph, group, gathered, tokens if plan.dispatch == "deepep" else 0)
+    journeys = _all_to_alls(graph, group, gathered, tokens if plan.dispatch != "all-to-all" else 0)
+    if plan.dispatch == "deepep-fp8":
+        journeys = map(_in_8_bits, journeys)
     collectives = (*role.collectives, *sharding.collectives, *journeys)
     return replace(role, graph=sharded, collectives=collectives, partitioned=own)
 
@@ -103,18 +110,31 @@ def _all_to_alls(graph: Graph, group: Group, gathered: int, tokens: int) -> Iter
         for i, op in enumerate(graph.ops)
         if op.signature.name == GROUPED and len(op.signature.outputs[0].shape) == 2
     ]
+    groups = _groups(graph)
     for _, run in groupby(rows, key=lambda at: (at[1].module, at[1].phase)):
         products = list(run)
         (first, sent), (last, made_by) = products[0], products[-1]
         given, nbytes = sent.signature.inputs[0].shape[0], sent.signature.inputs[0].nbytes
         choices = max(round(given / tokens), 1) if tokens else 1
         several = sent.signature.inputs[1].shape[0] > group.size and not tokens
-        there = _all_to_all(group, sent, nbytes // gathered, "rows to experts", first - 1, first)
-        yield replace(there, choices=choices, copied_out=nbytes if several else 0)
+        there = _all_to_all(group, sent, nbytes // gathered, _TO_EXPERTS, first - 1, first)
+        yield replace(there, choices=choices, groups=groups, copied_out=nbytes if several else 0)
         if made_by.signature.outputs[0].shape != sent.signature.inputs[0].shape:
             continue  # the first layer of a model: no op reads the gradient of its rows
-        back = _all_to_all(group, made_by, nbytes // gathered, "rows from experts", last, last + 1)
-        yield replace(back, choices=choices, copied_in=nbytes if several else 0)
+        back = _all_to_all(group, made_by, nbytes // gathered, _FROM_EXPERTS, last, last + 1)
+        yield replace(back, choices=choices, groups=groups, copied_in=nbytes if several else 0)
+
+
+def _groups(graph: Graph) -> tuple[int, int]:
+    """Of experts, and in how many of them a token's rows lie."""
+    return graph.facts.expert_groups or (1, 1)
+
+
+def _in_8_bits(journey: Collective) -> Collective:
+    """Rows are sent to experts in 8 bits, with a scale for each block of a row, and come back in full."""
+    if journey.name.startswith(_TO_EXPERTS):
+        return replace(journey, nbytes=round(journey.nbytes * (1 + 4 / _BLOCK) / 2))
+    return journey
 
 
 def _all_to_all(group: Group, op: Op, nbytes: int, what: str, after: int, before: int) -> Collective:
@@ -122,7 +142,7 @@ def _all_to_all(group: Group, op: Op, nbytes: int, what: str, after: int, before
         kind="all-to-all",
         nbytes=nbytes,
         group=group,
-        name=f"all-to-all {what} of {op.module}",
+        name=f"{what} of {op.module}",
         starts_after=after,
         waited_for_by=before,
         lane=EXPERTS_LANE,

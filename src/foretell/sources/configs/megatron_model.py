@@ -178,7 +178,8 @@ def _latent(keys: Keys, shared: dict[str, Any], mlp: int) -> dict[str, Any]:
         "kv_lora_rank": keys.count("kv_lora_rank", 32), "qk_nope_head_dim": keys.count("qk_head_dim", 128),
         "qk_rope_head_dim": keys.count("qk_pos_emb_head_dim", 64), "v_head_dim": keys.count("v_head_dim", 128),
         "first_k_dense_replace": dense, "n_routed_experts": experts or 8, "num_experts_per_tok": keys.count("moe_router_topk", 2),
-        "moe_intermediate_size": each, "n_shared_experts": max(extra // each, 0), "n_group": 1, "topk_group": 1,
+        "moe_intermediate_size": each, "n_shared_experts": max(extra // each, 0), "n_group": keys.count("moe_router_num_groups", 1),
+        "topk_group": keys.count("moe_router_group_topk", 1),
     }  # fmt: skip
 
 
