@@ -43,9 +43,25 @@ def capture_source(source: str, settings: Mapping[str, str], output: Output = No
 def capture_script(
     script: Script, output: Output = None, report: Report = lambda text: None
 ) -> tuple[Graph, dict[str, str]]:
-    """As `capture_source`, of a training script; `report` hears where it is."""
-    request = json.dumps({"script": script.to_dict()}).encode()
-    return _ask(_new_interpreter, request, script.path, output, report)
+    """As `capture_source`, of a training script; `report` hears where it is.
+
+    It is run again where it contradicts what a stand-in was taken to be, with what that use has shown.
+    """
+    guesses: dict[str, Any] = {}
+    while True:
+        request = json.dumps({"script": script.to_dict(), "guesses": guesses}).encode()
+        try:
+            return _ask(_new_interpreter, request, script.path, output, report)
+        except _Again as again:
+            guesses = again.guesses
+
+
+class _Again(Exception):  # a wish, not an error
+    """A script is to be run once more, with these guesses."""
+
+    def __init__(self, guesses: dict[str, Any]) -> None:
+        super().__init__()
+        self.guesses = guesses
 
 
 def capture_workload(workload: Workload, output: Output = None) -> tuple[Graph, dict[str, str]]:
@@ -110,6 +126,8 @@ def _ask(
         printed = child.printed
     head, _, graph = answer.partition(b"\n")
     answer_head = json.loads(head)
+    if "again" in answer_head:
+        raise _Again(answer_head["again"])
     if "error" in answer_head:
         words = f"\nIt printed:\n{printed}" if printed and answer_head.get("by") == "script" else ""
         raise getattr(errors, answer_head["error"])(answer_head["text"] + words)
@@ -150,7 +168,7 @@ def answer(link: Connection) -> None:
     entries = json.loads(request) if request.startswith(b"{") else {}
     if "script" in entries:
         side = _Side(link)
-        _serve(side, lambda: _trace_script(entries["script"], side), by="script")
+        _serve(side, lambda: _trace_script(entries, side), by="script")
         return
 
     def get_workload() -> Workload:
@@ -188,10 +206,16 @@ class _Side:
         os._exit(0)
 
 
-def _trace_script(written: dict[str, Any], side: _Side) -> Graph:
+def _trace_script(entries: dict[str, Any], side: _Side) -> Graph:
+    from foretell.capture.script.guesses import Contradicted, Guesses
     from foretell.capture.script.run import trace_script
 
-    return trace_script(Script.from_dict(written), side.report, side.refuse)
+    guesses = Guesses(entries["guesses"])
+    try:
+        return trace_script(Script.from_dict(entries["script"]), side.report, side.refuse, guesses)
+    except Contradicted as error:
+        side.answer({"again": guesses.after(error.shown)})
+        raise
 
 
 def _trace_workload(get_workload: Callable[[], Workload]) -> Graph:

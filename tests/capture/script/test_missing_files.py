@@ -148,22 +148,6 @@ def test_a_table_that_the_data_s_own_program_would_write_is_there_and_its_size_i
     assert "data/other_vocab.pkl (not there: the script goes on without it)" in flagged
 
 
-def test_an_array_without_a_shape_and_a_download_of_no_kind_are_refused_as_themselves(script: Write) -> None:
-    text = """
-        import urllib.request
-        urllib.request.urlretrieve("https://example.org/input.txt", "data/input.txt")
-        assert len(open("data/input.txt").read()) > 10000
-        import numpy as np, os
-        assert os.system("wget https://example.org/x") == 0
-        series = np.load("data/series.npz")["data"]
-        print(series.shape)
-    """
-    with pytest.raises(
-        WorkloadError, match=r"stand-in for data/series.npz \(data\) has no shape.*line 8 .*Put a small one"
-    ):
-        foretell.capture_graph(script(text, fake_data=True))
-
-
 LEAVES = """
     import sys, types
     import torch
@@ -405,15 +389,12 @@ BY_USE = """
         torch.save([1, 2], "data/celeba/processed.pt")
     assert torch.load("data/celeba/processed.pt") == [1, 2]
 
+    urlretrieve("https://example.org/input.txt", "data/input.txt")
+    assert len(open("data/input.txt").read()) > 10000 and os.system("wget https://example.org/x") == 0
     x = np.load("data/series.npz")["features"]
-    uses = [torch.from_numpy, torch.tensor, torch.as_tensor, torch.FloatTensor, np.array, np.asarray, len, list, float]
-    for use in [*uses, lambda x: x / 255, lambda x: x[0], lambda x: x.mean(), lambda x: np.stack([x, x])]:
-        try:
-            use(x)
-        except Exception as error:
-            assert "has no shape" in str(error), (use, error)
-        else:
-            raise AssertionError(use)
+    uses = [torch.from_numpy, torch.tensor, torch.as_tensor, torch.FloatTensor, np.array, np.asarray, list]
+    for use in [*uses, lambda x: x / 255, lambda x: x[0], lambda x: np.stack([x, x])]:
+        assert len(use(x))
 """
 
 

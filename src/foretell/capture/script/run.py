@@ -14,6 +14,7 @@ import torch
 from foretell.capture.as_gpu import attention, behave_as_gpu, let_fake_tensors_pass_as_real
 from foretell.capture.as_gpu.eager import run_eagerly
 from foretell.capture.script import repository
+from foretell.capture.script.guesses import Guesses
 from foretell.capture.script.imports import once_imported
 from foretell.capture.script.pretend import (
     absent,
@@ -80,14 +81,21 @@ from foretell.sources.scripts import Script
 
 
 def trace_script(
-    script: Script, report: Callable[[str], None] = lambda text: None, refuse: Callable[[str], None] = lambda text: None
+    script: Script,
+    report: Callable[[str], None] = lambda text: None,
+    refuse: Callable[[str], None] = lambda text: None,
+    guesses: Guesses | None = None,
 ) -> Graph:
-    """Record the step of a script. `report` hears where it is, `refuse` that it leads nowhere; both from another thread."""
+    """Record the step of a script. `report` hears where it is, `refuse` that it leads nowhere; both from another thread.
+
+    Raises:
+        Contradicted: The script contradicts what a stand-in was taken to be: it wants another run.
+    """
     if not Path(script.path).is_file():
         raise SourceError(f"no file '{script.path}'. Give the path of a training script.")
     _start_clean()
     with torch.inference_mode(False), torch.enable_grad():
-        session = Session(script)
+        session = Session(script, guesses)
         Watch(session, report, refuse).start()
         for install in _STAND_INS:
             install(session)

@@ -21,10 +21,12 @@ from foretell.capture.script.consumed import consumed_in
 from foretell.capture.script.ended import Ended
 from foretell.capture.script.faults import fault_of
 from foretell.capture.script.findings import DataParallel, Findings, StandIn
+from foretell.capture.script.guesses import Contradicted, Guesses
 from foretell.capture.script.loops import Loops
 from foretell.capture.script.passes import Passes
 from foretell.capture.script.placement import Placement, ScriptRecorder
 from foretell.capture.script.readings import decisions
+from foretell.capture.script.revised import revised
 from foretell.capture.script.updates import Updates
 from foretell.capture.script.windows import Window
 from foretell.capture.trace import optimizer_name, versions
@@ -40,8 +42,9 @@ from foretell.sources.scripts import Script
 class Session:
     """What stand-ins share while a script runs: its tensors' places, its recorder, and what it was found to ask for."""
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: Script, guesses: Guesses | None = None) -> None:
         self.script = script
+        self.guesses = guesses or Guesses()
         self.findings = Findings()
         self.place = Placement()
         self.recorder = ScriptRecorder(self.place)
@@ -119,6 +122,8 @@ class Session:
                     runpy.run_module(self.script.module, run_name="__main__", alter_sys=True)
         except Exception as error:
             ended = Ended(script=self.script, error=error, stand_ins=self.findings.stand_ins)
+            if not self.recorder.finished and (shown := revised(ended, self.guesses)):
+                raise Contradicted(shown) from error
             raise own_words(ended) or fault_of(ended).error(ended) from error
         except SystemExit as wish:
             if wish.code not in (None, 0) and self._graph is None and not self.recorder.finished:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 import types
+from sys import _getframe
 from typing import Any, Final
 
 import numpy as np
 import torch
 
 from foretell.capture.script.pretend.files.callers import function_source
+from foretell.capture.script.pretend.files.guessed import INSIDE, guessed, reads_one_sample
 from foretell.capture.script.pretend.files.known_arrays import array_of_a_known_set
 from foretell.capture.script.session import Session
+from foretell.capture.script.shapes import ROWS
 
-ROWS: Final = 2048
 _TOKENS: Final = 2**24  # of a file of them
 _WORDS: Final = (10_000, 300)  # of a table of vectors
 _OF_TOKENS: Final = re.compile(r"token|fineweb|openwebtext|shard|corpus|input_ids|(^|_)ids($|_)", re.IGNORECASE)
@@ -46,8 +48,9 @@ def known_array(session: Session, path: str, key: str, frame: types.FrameType | 
         session.stand_in(f"curves in {path}", "400 numbers")
         return np.ones(400, np.float32)
     if _OF_LABELS.search(key or path.rpartition("/")[2]):
-        session.stand_in(f"labels in {path}", f"{ROWS:,} of 10 classes")
-        return np.arange(ROWS) % 10
+        name = f"{path}{INSIDE}{key}" if key else path
+        one = reads_one_sample(_getframe(1))
+        return guessed(session, name, None if one else [ROWS], "int64")
     return None
 
 

@@ -109,7 +109,7 @@ def _checkpoints(session: Session) -> None:
         file = file.name if isinstance(file, NotHere) else file
         path = os.fspath(file) if isinstance(file, str | os.PathLike) else ""
         if path and "://" not in path and kinds.is_data(os.path.splitext(path)[0], frozenset(), os.getcwd()):
-            return Unshaped(session, path)
+            return Unshaped(session, path, tensors=True)
         session.stand_in(f"checkpoint {file}")
         missing = True
         return Checkpoint()

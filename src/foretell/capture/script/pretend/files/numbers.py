@@ -17,6 +17,7 @@ from foretell.capture.script.pretend import overlay
 from foretell.capture.script.pretend.files import kinds
 from foretell.capture.script.pretend.files.arrays import Weights, known_array
 from foretell.capture.script.pretend.files.callers import is_ready, reading_frame, user_frame
+from foretell.capture.script.pretend.files.guessed import guessed
 from foretell.capture.script.pretend.files.known_tables import rows_and_columns
 from foretell.capture.script.pretend.files.shapeless import Unshaped, let_stand_ins_be_tensors
 from foretell.capture.script.session import Session
@@ -24,8 +25,6 @@ from foretell.capture.script.session import Session
 _NUMBERS: Final = 2**24  # of a file of tokens
 _TABLE: Final = (4096, 6)
 _WEIGHTS: Final = re.compile(r"checkpoint|ckpt|weight|model|pretrain|vit|resnet|bert|vgg|net", re.IGNORECASE)
-_FOLDERS: Final = 4  # that are named
-_seen: dict[str, str] = {}  # folder → the first file of numbers in it
 
 
 class _One(np.ndarray[Any, Any]):
@@ -105,7 +104,7 @@ def _loaded(session: Session, path: str) -> Any:
         return Weights()
     if not path.endswith(".npz") and (known := known_array(session, path, "", user_frame())) is not None:
         return known
-    return Unshaped(session, path)
+    return Unshaped(session, path) if path.endswith(".npz") else guessed(session, path)
 
 
 def _table(session: Session, file: Any, dtype: Any = float, *args: Any, **kwargs: Any) -> Any:
@@ -113,10 +112,6 @@ def _table(session: Session, file: Any, dtype: Any = float, *args: Any, **kwargs
     rows, columns = rows_and_columns(os.path.basename(str(file))) or _TABLE
     if kwargs.get("usecols") is not None:
         columns = np.size(kwargs["usecols"])
-    folder = os.path.dirname(str(file))
-    where = str(file) if _seen.setdefault(folder, str(file)) == str(file) else f"other files in {folder}"
-    where = where if len(_seen) < _FOLDERS else "files in other folders"
-    session.stand_in(f"numbers of {where}", f"{rows:,} rows of {columns}", decides_size=columns == _TABLE[1])
-    made = np.random.default_rng(0).random((rows, columns))
+    made = guessed(session, os.fspath(file), [rows, columns], "float64")
     kind = np.dtype(dtype) if dtype is not None else np.dtype(float)
     return np.floor(made * 7).astype(int).astype(kind) if kind.kind in "USOiu" else made.astype(kind)

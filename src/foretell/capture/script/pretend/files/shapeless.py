@@ -1,17 +1,25 @@
-"""Arrays of which nobody knows the shape: one that takes what is in it is refused, with the line and the way out."""
+"""What a file has in it of which nobody knows whether it is an array, several, or something else: as it is used."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from sys import _getframe
+from typing import Any, Final
 
+import numpy as np
 import torch
 
 from foretell.capture.as_gpu.patches import replace
 from foretell.capture.script.pretend.files.arrays import Weights, known_array
 from foretell.capture.script.pretend.files.callers import user_frame
+from foretell.capture.script.pretend.files.guessed import INSIDE, guessed
+from foretell.capture.script.pretend.files.taken import unpacked
 from foretell.capture.script.pretend.files.unknown import Document
-from foretell.capture.script.pretend.lacking import StandInError
 from foretell.capture.script.session import Session
+
+_OPERATORS: Final = (
+    "add radd sub rsub mul rmul truediv rtruediv floordiv mod pow matmul lt le gt ge neg len float int bool"
+).split()
 
 
 def way_out(path: Any) -> str:
@@ -22,17 +30,26 @@ def way_out(path: Any) -> str:
 
 
 class Unshaped:
-    """An array, or several, of which nobody knows the shape: one that takes what is in it fails as itself."""
+    """Parts by name or by number where it is taken apart so; else one array, or one tensor, whose shape is made up."""
 
-    def __init__(self, session: Session, path: str) -> None:
-        self._session, self._path = session, path
+    def __init__(self, session: Session, path: str, *, tensors: bool = False) -> None:
+        self._session, self._path, self._tensors = session, path, tensors
+        self._whole: Any = None
+
+    def whole(self) -> Any:
+        """All of it, as one array."""
+        if self._whole is None:
+            known = known_array(self._session, self._path, "", user_frame())
+            self._whole = self._as_kind(guessed(self._session, self._path) if known is None else known)
+        return self._whole
+
+    def _as_kind(self, array: Any) -> Any:
+        return torch.from_numpy(np.array(array)) if self._tensors else array
 
     def item(self) -> Any:
         """Of an array that has an object in it."""
         self._session.stand_in(f"contents of {self._path}")
         return Document()
-
-    tolist = item
 
     def close(self) -> None:
         return None
@@ -43,35 +60,53 @@ class Unshaped:
     def __exit__(self, *_: object) -> None:
         return None
 
-    def refuse(self, *args: Any, **kwargs: Any) -> Any:
-        raise StandInError(
-            self._path, "shape: it is an array of which the script does not say how large it is", way_out(self._path)
-        )
-
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return self.refuse()
+        return getattr(self.whole(), name)
 
     def __getitem__(self, key: Any) -> Any:
-        if isinstance(key, str):
-            known = known_array(self._session, self._path, key, user_frame())
-            return Unshaped(self._session, f"{self._path} ({key})") if known is None else known
-        return self.item() if key == () else self.refuse()
+        if not isinstance(key, str):
+            return self.item() if isinstance(key, tuple) and not key else self.whole()[key]
+        known = known_array(self._session, self._path, key, user_frame())
+        return self._as_kind(guessed(self._session, f"{self._path}{INSIDE}{key}") if known is None else known)
 
-    __array__ = __len__ = __iter__ = __float__ = __int__ = __contains__ = refuse
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __matmul__ = refuse
-    __lt__ = __le__ = __gt__ = __ge__ = __neg__ = refuse
+    def __contains__(self, key: object) -> bool:
+        return True
+
+    def __iter__(self) -> Iterator[Any]:
+        if count := unpacked(_getframe(1)):
+            return iter([self[f"{at}"] for at in range(count)])
+        return iter(self.whole())
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return np.asarray(self.whole(), dtype)
+
+    @classmethod
+    def __torch_function__(cls, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*map(_tensor, args), **{name: _tensor(value) for name, value in (kwargs or {}).items()})
+
+
+def _tensor(value: Any) -> Any:
+    return torch.as_tensor(np.asarray(value.whole())) if isinstance(value, Unshaped) else value
+
+
+def _of_whole(name: str) -> Any:
+    return lambda self, *args: getattr(self.whole(), name)(*args)
+
+
+for _operator in _OPERATORS:
+    setattr(Unshaped, f"__{_operator}__", _of_whole(f"__{_operator}__"))
 
 
 def let_stand_ins_be_tensors() -> None:
-    """Functions that make a tensor of an array leave weights as they are; of one without a shape there is none."""
+    """Functions that make a tensor of an array leave weights as they are."""
     for name in ("from_numpy", "as_tensor", "tensor"):
         make: Any = getattr(torch, name)
 
         def either(data: Any, *args: Any, make: Any = make, **kwargs: Any) -> Any:
             if isinstance(data, Unshaped):
-                return data.refuse()
+                data = np.asarray(data.whole())
             return data if isinstance(data, Weights) else make(data, *args, **kwargs)
 
         replace(torch, name, either)

@@ -14,6 +14,7 @@ from foretell.capture.script.pretend import overlay
 from foretell.capture.script.pretend.files.arrays import known_array
 from foretell.capture.script.pretend.files.callers import user_frame
 from foretell.capture.script.pretend.files.contents import picture
+from foretell.capture.script.pretend.files.guessed import INSIDE, guessed
 from foretell.capture.script.pretend.files.shapeless import way_out
 from foretell.capture.script.pretend.files.sizes import PICTURE
 from foretell.capture.script.pretend.lacking import StandInError
@@ -199,16 +200,22 @@ class _Unshaped:
             return made
         if isinstance(key, str) and (known := known_array(self._session, self._path, key, user_frame())) is not None:
             return known
-        raise StandInError(self._path, f"array {key!r} of a known shape", way_out(self._path))
+        return guessed(self._session, f"{self._path}{INSIDE}{key}")
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        return self[key]
+
+    def __contains__(self, key: object) -> bool:
+        return True
 
     def keys(self) -> Any:
-        return self["keys"]
+        return [f"{i:05}" for i in range(_SAMPLES)]
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self["keys"])
+        return iter(self.keys())
 
     def __len__(self) -> int:
-        return len(self["len"])
+        return _SAMPLES
 
     def __enter__(self) -> _Unshaped:
         return self

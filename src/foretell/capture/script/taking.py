@@ -1,0 +1,91 @@
+"""What modules and losses of torch take, and how what they were given differs from it."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.conv import _ConvNd
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """The shape of a tensor that was refused: dimensions that it lacks, and extents with those that were wanted."""
+
+    shape: tuple[int, ...]
+    more: int = 0
+    extents: tuple[tuple[int, int], ...] = ()
+
+
+def contradictions(frame: types.FrameType) -> Iterator[Given]:
+    """Of a frame of a module's forward, or of a loss."""
+    module = frame.f_locals.get("self")
+    tensors = [value for value in frame.f_locals.values() if isinstance(value, torch.Tensor)]
+    if isinstance(module, torch.nn.Module) and tensors:
+        for kind, check in _MODULES.items():
+            if isinstance(module, kind):
+                yield from check(module, tuple(tensors[0].shape))
+    both = frame.f_locals.get("input"), frame.f_locals.get("target")
+    if all(isinstance(tensor, torch.Tensor) for tensor in both) and frame.f_globals.get("__name__") == _FUNCTIONS:
+        output, target = (tuple(tensor.shape) for tensor in both if tensor is not None)
+        wanted = (output[0], *output[2:]) if frame.f_code.co_name in _OF_CLASSES and len(output) > 1 else output
+        yield from _compared(target, wanted)
+        yield from _compared(output, target if wanted is output else (target[0], output[1], *target[1:]))
+
+
+def _compared(shape: tuple[int, ...], wanted: tuple[int, ...]) -> Iterator[Given]:
+    if len(shape) != len(wanted):
+        yield Given(shape=shape, more=len(wanted) - len(shape))
+    elif shape != wanted:
+        different = tuple((a, b) for a, b in zip(shape, wanted, strict=True) if a != b)
+        yield Given(shape=shape, extents=different)
+
+
+def _last(shape: tuple[int, ...], size: int) -> Iterator[Given]:
+    if shape and shape[-1] != size:
+        yield Given(shape=shape, extents=((shape[-1], size),))
+
+
+def _channels(shape: tuple[int, ...], size: int, ranks: tuple[int, ...]) -> Iterator[Given]:
+    if len(shape) not in ranks:
+        yield Given(shape=shape, more=ranks[0] - len(shape))
+    elif shape[1] != size:
+        yield Given(shape=shape, extents=((shape[1], size),))
+
+
+def _of_convolution(module: Any, shape: tuple[int, ...]) -> Iterator[Given]:
+    return _channels(shape, module.in_channels, (len(module.kernel_size) + 2,))
+
+
+def _of_batch_norm(module: Any, shape: tuple[int, ...]) -> Iterator[Given]:
+    ranks = {"1d": (3, 2), "2d": (4,), "3d": (5,)}.get(type(module).__name__[-2:], (4, 3, 2, 5))
+    return _channels(shape, module.num_features, ranks)
+
+
+def _of_recurrence(module: Any, shape: tuple[int, ...]) -> Iterator[Given]:
+    if len(shape) not in (2, 3):
+        yield Given(shape=shape, more=3 - len(shape))
+    else:
+        yield from _last(shape, module.input_size)
+
+
+def _of_layer_norm(module: Any, shape: tuple[int, ...]) -> Iterator[Given]:
+    wanted = tuple(module.normalized_shape)
+    yield from _compared(shape[-len(wanted) :], wanted)
+
+
+_FUNCTIONS: Final = torch.nn.functional.__name__
+_OF_CLASSES: Final = frozenset(("cross_entropy", "nll_loss"))
+_MODULES: Final[dict[Any, Callable[[Any, tuple[int, ...]], Iterator[Given]]]] = {
+    torch.nn.Linear: lambda module, shape: _last(shape, module.in_features),
+    _ConvNd: _of_convolution,
+    _NormBase: _of_batch_norm,
+    torch.nn.RNNBase: _of_recurrence,
+    torch.nn.LayerNorm: _of_layer_norm,
+    torch.nn.GroupNorm: lambda module, shape: _channels(shape, module.num_channels, (len(shape),)),
+    torch.nn.MultiheadAttention: lambda module, shape: _last(shape, module.embed_dim),
+}

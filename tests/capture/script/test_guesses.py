@@ -1,0 +1,92 @@
+"""Arrays of which nobody knows the shape: it is made up, and made up anew where the script contradicts it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import foretell
+from foretell.capture.script.guesses import RUNS, Contradicted, Guesses
+from foretell.capture.script.pretend.files.guessed import guessed
+from foretell.capture.script.session import Session
+from foretell.capture.script.shapes import replaced, reshaped
+from tests.capture.script.conftest import Write
+
+
+@pytest.fixture
+def session() -> Session:
+    return Session(foretell.Script(path="train.py"))
+
+
+def shown_by(use: object, session: Session, name: str = "x.npy") -> list[int]:
+    """The shape that a use shows an array to have."""
+    with pytest.raises(Contradicted) as caught:
+        use(guessed(session, name))  # type: ignore[operator]
+    (shown,) = caught.value.shown.values()
+    return list(shown["shape"])
+
+
+def unpack_three(x: np.ndarray) -> None:
+    _rows, _channels, _times = x.shape
+
+
+def test_uses_show_how_many_dimensions_an_array_has(session: Session) -> None:
+    assert shown_by(unpack_three, session) == [2039, 61, 67]
+    assert len(shown_by(lambda x: x[:, :, 0, 1], session)) == 4
+    assert len(shown_by(lambda x: x.shape[2], session)) == 3
+    assert len(shown_by(lambda x: x.transpose(0, 3, 1, 2), session)) == 4
+    assert shown_by(lambda x: x.reshape((3, 3)), session) == [3, 3]
+    assert shown_by(lambda x: x.reshape(len(x), 28, 28), session) == [2039, 784]
+    assert reshaped([2039, 61], [-1, 4]) == [2039, 4]
+
+
+def test_what_fits_is_left_as_it_is(session: Session) -> None:
+    x = guessed(session, "x.npy")
+    rows, columns = x.shape
+    assert (rows, columns) == x.T.shape[::-1] == np.rot90(x).shape[::-1]
+    assert x.reshape(-1).size == rows * columns
+    assert np.isfinite(x / x.std()).all()
+    assert x["inner"].about != x.about
+
+
+def test_a_guess_is_not_made_twice_and_runs_end() -> None:
+    guesses = Guesses({"tried x": [1], "x": 2})
+    assert guesses.about("x", 0) == 2
+    assert not guesses.is_new("x", 1)
+    assert guesses.is_new("x", 3)
+    assert guesses.after({"x": 3}) == {"tried x": [1, 2], "x": 3, "runs": 2}
+    assert not Guesses({"runs": RUNS}).is_new("x", 3)
+
+
+def test_an_extent_is_found_again_in_a_product(session: Session) -> None:
+    guessed(session, "x.npy", [61, 67])
+    (made,) = replaced(session.guesses, 61 * 67 * 2, 28 * 28 * 2).values()
+    assert made["shape"] == [28, 28]
+
+
+def test_a_model_shows_what_it_takes(script: Write) -> None:
+    """Channels, dimensions and classes follow from modules and losses; arrays of one file have the same rows."""
+    graph = foretell.capture_graph(
+        script(
+            """
+            import numpy as np
+            import torch
+            from torch import nn
+            from torch.utils.data import DataLoader, TensorDataset
+
+            x, y = np.load("data/x_train.npy"), np.load("data/y_train.npy")
+            x = (x - x.mean()) / x.std()
+            rows = TensorDataset(torch.from_numpy(x).float(), torch.from_numpy(y).long())
+            model = nn.Sequential(nn.Conv1d(9, 16, 3), nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(16, 10)).cuda()
+            optimizer = torch.optim.Adam(model.parameters())
+            for inputs, labels in DataLoader(rows, batch_size=32):
+                loss = nn.functional.cross_entropy(model(inputs.cuda()), labels.cuda())
+                optimizer.zero_grad(); loss.backward(); optimizer.step()
+            """,
+            fake_data=True,
+        )
+    )
+    assert graph.samples == 32
+    assert graph.facts.inputs[:2] == (32, 9)
+    assert len(graph.facts.inputs) == 3
+    assert any("data/x_train.npy (2039 × 9" in caveat.text for caveat in graph.caveats)
