@@ -190,3 +190,15 @@ def test_a_host_factor_is_hidden_behind_a_busy_device() -> None:
 def test_scale_takes_a_profile() -> None:
     points = scale(graph("cnn"), "h100-sxm", up_to=2, profile=FITTED)
     assert {point.forecast.profile for point in points} == {"lab"}
+
+
+def test_a_profile_of_another_device_says_so_and_gives_no_interval() -> None:
+    profile = Profile(name="lab", device=1.5, intervals=Intervals(width=0.05), purpose=Purpose(device="A100-40G-SXM"))
+    own = forecast(graph("llama"), "a100-40g-sxm", model="roofline", profile=profile)
+    other = forecast(graph("llama"), "h100-sxm", model="roofline", profile=profile)
+    codes = [{c.code for c in f.caveats} for f in (own, other)]
+    assert "profile-of-other-devices" not in codes[0]
+    assert "calibrated-by-profile" in codes[0]
+    assert "profile-of-other-devices" in codes[1]
+    assert "calibrated-by-profile" not in codes[1]
+    assert other.step_time.low is None

@@ -291,7 +291,7 @@ def test_repeated_blocks_are_one_part_of_the_critical_path() -> None:
     def span(module: str, task: int) -> Span:
         return Span("dp", "device", "aten.mm", module, "forward", float(task), 1.0, task, task - 1)
 
-    timeline = Timeline(spans=(span("layers.0.mlp", 0), span("layers.1.mlp", 1)), makespan=2.0, period=2.0)
+    timeline = Timeline(spans=(span("layers.0.mlp", 0), span("layers.1.mlp", 1)), makespan=4.0, period=4.0)
     nothing = Signature("aten.mm.default", (), ())
     ops = tuple(Op(nothing, "forward", "", (), (), times) for times in (1, 3))
     role = Role(name="dp", count=1, graph=Graph(name="two blocks", ops=ops, tensors=(), storages=()))

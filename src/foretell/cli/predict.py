@@ -55,8 +55,13 @@ def predict(
     as_json: options.AsJson = False,
     html: options.Html = None,
     trace: Annotated[
-        Path | None,
-        option(OUTPUT, "--trace", "Write a trace for ui.perfetto.dev, or a Chakra trace to FILE.et.", "FILE"),
+        list[Path] | None,
+        option(
+            OUTPUT,
+            "--trace",
+            "Write a trace for ui.perfetto.dev, or Chakra traces to FILE.et; give several for both.",
+            "FILE",
+        ),
     ] = None,
     memory_snapshot: Annotated[
         Path | None,
@@ -90,7 +95,7 @@ def predict(
     from foretell.forecasting.trainer import trainer_settings
 
     for name, file in (("--trace", trace), ("--memory-snapshot", memory_snapshot)):
-        if file is not None and len(on) > 1:
+        if file and len(on) > 1:
             raise InputError(f"{name} writes one forecast, got {len(on)} --on. Give one --on, or run it once for each.")
     chosen = options.read_settings(settings)
     source, script = options.source_or_launch(source, launch, arguments, fake_data, opaque, nproc)
@@ -142,8 +147,8 @@ def predict(
 
         write_html(forecasts, html)
         note(f"Report written to {html}")
-    if trace is not None:
-        _write_trace(forecasts[0], trace)
+    for file in trace or ():
+        _write_trace(forecasts[0], file)
     if memory_snapshot is not None:
         _write_snapshot(forecasts[0], memory_snapshot)
     if require_fit and (over := [f.cluster for f in forecasts if not f.memory.fits]):

@@ -80,7 +80,7 @@ class Assembly:
             throughput=self._throughput(),
             cost=self._cost(),
             energy=Energy(watts=self._watts, joules_per_step=self._watts * self.step),
-            critical_path=critical_path(ran.timeline, self.program.roles),
+            critical_path=critical_path(ran.timeline, self.program.roles, self._around),
             job=None if length is None else self._job(length, step_range),
             caveats=(*whole.caveats, *caveats),
             explanation=whole.facts.notes,
@@ -108,6 +108,16 @@ class Assembly:
     @property
     def _fixed(self) -> Seconds:
         return self.profile.for_network(network_of(self.program.whole)).fixed_seconds if self.profile else 0.0
+
+    @property
+    def _around(self) -> dict[str, Seconds]:
+        """What a step has beside what its ranks run."""
+        return {
+            "waiting for the slowest rank": self.ran.stragglers,
+            "what the trainer adds": self.added,
+            "seconds that a profile adds": self._fixed,
+            "waiting for the data loader": self.step - self._ready,
+        }
 
     @property
     def _ready(self) -> Seconds:

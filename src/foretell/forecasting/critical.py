@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -21,11 +22,22 @@ _BLOCK: Final = re.compile(r"\.\d+(?=\.|$)")  # the number of a repeated block, 
 _Parts = dict[tuple[str, str], Seconds]  # by stream and name
 
 
-def critical_path(timeline: Timeline, roles: Sequence[Role]) -> tuple[Critical, ...]:
-    """The longest first."""
+def critical_path(
+    timeline: Timeline, roles: Sequence[Role], around: Mapping[str, Seconds] | None = None
+) -> tuple[Critical, ...]:
+    """The longest first, then all shorter ones as one: they sum to the step, with what is `around` it by name."""
     parts = _of_several(timeline, roles) if timeline.path is None else _of_one_rank(timeline.path, roles[0])
-    longest = sorted(parts.items(), key=lambda part: -part[1])[:_PARTS]
-    return tuple(Critical(stream=stream, name=name, seconds=seconds) for (stream, name), seconds in longest if seconds)
+    chain = sum(parts.values())
+    # A chain begins with empty queues and has micro-steps once; of a step among others it has the same shares.
+    scale = timeline.period / chain if chain else 0.0
+    whole = {key: seconds * scale for key, seconds in parts.items() if seconds > 0}
+    whole |= {("around", name): seconds for name, seconds in (around or {}).items() if seconds > 0}
+    ordered = sorted(whole.items(), key=lambda part: -part[1])
+    longest = [Critical(stream=stream, name=name, seconds=seconds) for (stream, name), seconds in ordered[:_PARTS]]
+    if rest := ordered[_PARTS:]:
+        name = f"{len(rest)} shorter part{'s' * (len(rest) > 1)}"
+        longest.append(Critical(stream="all", name=name, seconds=sum(seconds for _, seconds in rest)))
+    return tuple(longest)
 
 
 def _of_one_rank(path: OnPath, role: Role) -> _Parts:
@@ -42,18 +54,29 @@ def _of_one_rank(path: OnPath, role: Role) -> _Parts:
 
 
 def _of_several(timeline: Timeline, roles: Sequence[Role]) -> _Parts:
-    times = {role.name: role.graph.op_times for role in roles}
+    """Stages of a pipeline have every micro-step drawn; other ranks have them once, as often as they run."""
+    path = timeline.critical_path()
+    drawn_each = any(span.task == WHOLE_PASS for span in timeline.spans)
+    times = {} if drawn_each else {role.name: role.graph.op_times for role in roles}
     parts: _Parts = defaultdict(float)
-    for span in timeline.critical_path():
+    for span in path:
         runs = times.get(span.role, ())
         often = runs[span.task] if 0 <= span.task < len(runs) else 1
         parts[span.stream.partition(" ")[0], _without_number(_part_name(span))] += span.duration * often
+    for before, after in pairwise(path):
+        parts["host", "waiting for the host"] += max(after.start - before.end, 0.0)
     return parts
 
 
 def _part_name(span: Span) -> str:
     if span.task == WHOLE_PASS and not span.kind and not span.module:
         return f"{span.phase if span.stream == 'device' else span.name} of {span.role}"
+    if span.peer:
+        return (
+            f"{span.phase} from {span.peer} to {span.role}"
+            if span.kind == "receive"
+            else f"{span.phase} to {span.peer}"
+        )
     return span.module or (span.name if span.kind else _outside(span.phase))
 
 

@@ -153,7 +153,7 @@ class Energy:
 class Critical:
     """A part of the critical path: what a module computes or issues, or a collective."""
 
-    stream: str  # device, host or network
+    stream: str  # device, host or network; around: beside what ranks run; all: what is not listed
     name: str
     seconds: Seconds
 

@@ -187,7 +187,7 @@ def _critical_path(forecast: Forecast) -> str:
     if not forecast.critical_path:
         return ""
     titles = ("Module or collective", "On", "Time", "Share", "")
-    whole = forecast.timeline.makespan or 1.0
+    whole = forecast.step_time.seconds or 1.0
     rows = [
         (
             f"<code>{escape(part.name)}</code>",
@@ -199,7 +199,8 @@ def _critical_path(forecast: Forecast) -> str:
         for part in forecast.critical_path
     ]
     note = (
-        "The longest parts of the chain that decides when the step ends. To make the step shorter, shorten one of them."
+        "The chain that decides when the step ends, its longest parts first; they sum to the step. To make the step shorter, "
+        "shorten one of them."
     )
     return section("Critical path", note, table(titles, rows, words=("On",), wide=("On",)))
 

@@ -10,7 +10,7 @@ from typing import Final
 from foretell.cost.roofline import work_of
 from foretell.forecasting.result import Forecast, Use
 from foretell.report.charts import svg
-from foretell.simulate.timeline import Span
+from foretell.simulate.timeline import WHOLE_PASS, Span
 from foretell.units import show_bandwidth, show_seconds, show_share
 
 _POINTS: Final = 160
@@ -31,10 +31,9 @@ class Series:
 def resource_series(forecast: Forecast, points: int = _POINTS) -> tuple[Series, ...]:
     """Of the drawn rank. Shapes come from its timeline, heights from what the forecast says of each resource's peak."""
     spans, uses = _first_rank(forecast), forecast.resources
-    ops = forecast.graph.ops
     device = [span for span in spans if span.stream == "device"]
     network = [span for span in spans if span.stream.startswith("network")]
-    moved = [work_of(ops[s.task].signature).traffic if s.task < len(ops) else 0 for s in device]
+    moved = _moved(forecast, device)
     whole = forecast.timeline.makespan or 1.0
     busy = _binned(device, [1.0] * len(device), whole, points)
     found = [
@@ -85,6 +84,25 @@ def resource_chart(series: Sequence[Series], *, name: str, width: int) -> str:
 def _first_rank(forecast: Forecast) -> list[Span]:
     spans = forecast.timeline.spans
     return [span for span in spans if span.role == spans[0].role]
+
+
+def _moved(forecast: Forecast, spans: Sequence[Span]) -> list[float]:
+    """Bytes of memory that each span moves: an op's own; of a whole pass, what its phase moves in as many passes."""
+    roles = {rank.role.name: rank.role.graph for rank in forecast.ranks}
+    graph = roles.get(spans[0].role, forecast.graph) if spans else forecast.graph
+    traffic = [work_of(op.signature).traffic for op in graph.ops]
+    by_phase: dict[str, float] = {}
+    for op, nbytes, times in zip(graph.ops, traffic, graph.op_times, strict=True):
+        by_phase[op.phase] = by_phase.get(op.phase, 0.0) + nbytes * times
+    whole = [span for span in spans if span.task == WHOLE_PASS]
+    seconds: dict[str, float] = {}
+    for span in whole:
+        seconds[span.phase] = seconds.get(span.phase, 0.0) + span.duration
+    return [
+        by_phase.get(s.phase, 0.0) * s.duration / (seconds[s.phase] or 1.0) if s.task == WHOLE_PASS
+        else traffic[s.task] if s.task < len(traffic) else 0.0
+        for s in spans
+    ]  # fmt: skip
 
 
 def _shaped(spans: Sequence[Span], amounts: Sequence[float], whole: float, points: int) -> tuple[float, ...]:

@@ -7,14 +7,14 @@ network. They are written by hand, field by field.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from foretell.simulate.timeline import Span
 
-_COMPUTES, _SENDS, _COLLECTIVE = 4, 5, 7  # Chakra's NodeType
+_COMPUTES, _SENDS, _RECEIVES, _COLLECTIVE = 4, 5, 6, 7  # Chakra's NodeType
 _COLLECTIVES: Final = {"all-reduce": 0, "all-gather": 2, "broadcast": 5, "all-to-all": 6, "reduce-scatter": 7}
 
 
@@ -38,7 +38,7 @@ def write_chakra(spans: Sequence[Span], path: Path) -> list[Path]:
     roles, written = _numbered([s.role for s in spans]), []
     for role, number in roles.items():
         file = path if len(roles) == 1 else path.with_name(f"{path.stem}.{number}{path.suffix}")
-        file.write_bytes(_chakra(spans, role))
+        file.write_bytes(_chakra(spans, role, roles))
         written.append(file)
     return written
 
@@ -47,9 +47,10 @@ def _numbered(names: Sequence[str]) -> dict[str, int]:
     return {name: number for number, name in enumerate(dict.fromkeys(names))}
 
 
-def _chakra(spans: Sequence[Span], role: str) -> bytes:
+def _chakra(spans: Sequence[Span], role: str, roles: Mapping[str, int]) -> bytes:
     out = [_delimited(_text(1, "0.0.4"))]
     numbers: dict[int, int] = {}
+    tags = _numbered([s.name for s in spans if s.peer])  # what is sent and received has one name
     last: dict[str, int] = {}  # stream → the node before on it
     for index, span in enumerate(spans):
         if span.role != role or span.stream == "host":
@@ -58,7 +59,8 @@ def _chakra(spans: Sequence[Span], role: str) -> bytes:
         after = _drawn_before(spans, span, numbers)
         waits = sorted({n for n in (last.get(span.stream), after) if n is not None})
         last[span.stream] = number
-        out.append(_delimited(b"".join(_node(span, number, waits))))
+        partner = b"".join(_partner(span, roles[span.peer], tags[span.name])) if span.peer else b""
+        out.append(_delimited(b"".join(_node(span, number, waits)) + partner))
     return b"".join(out)
 
 
@@ -72,7 +74,8 @@ def _drawn_before(spans: Sequence[Span], span: Span, numbers: dict[int, int]) ->
 
 def _node(span: Span, number: int, waits: list[int]) -> Iterator[bytes]:
     communicates = span.stream != "device"
-    kind = _COMPUTES if not communicates else _COLLECTIVE if span.kind in _COLLECTIVES else _SENDS
+    sends = _RECEIVES if span.kind == "receive" else _SENDS
+    kind = _COMPUTES if not communicates else _COLLECTIVE if span.kind in _COLLECTIVES else sends
     yield _number(1, number)
     yield _text(2, f"{span.module}:{span.name}".strip(":"))
     yield _number(3, kind)
@@ -85,6 +88,12 @@ def _node(span: Span, number: int, waits: list[int]) -> Iterator[bytes]:
         yield _attribute("comm_size", _number(9, span.nbytes))
         if span.kind in _COLLECTIVES:
             yield _attribute("comm_type", _number(9, _COLLECTIVES[span.kind]))
+
+
+def _partner(span: Span, number: int, tag: int) -> Iterator[bytes]:
+    """The other end of what is sent: its file's number, and a tag that both ends have."""
+    yield _attribute("comm_src" if span.kind == "receive" else "comm_dst", _number(7, number))
+    yield _attribute("comm_tag", _number(7, tag))
 
 
 def _attribute(name: str, value: bytes) -> bytes:

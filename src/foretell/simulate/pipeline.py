@@ -139,10 +139,14 @@ class _Run:
         began = stage.next
         while stage.next < len(actions):
             together = _together(actions, stage.next)
-            arrivals = [self._arrival(a) for a in together if not (a.joined and a.phase == "weights")]
+            needing = [a for a in together if not (a.joined and a.phase == "weights")]
+            arrivals = [self._arrival(a) for a in needing]
             if None in arrivals:
                 break
-            self._run(number, stage, together, *max(a for a in arrivals if a is not None))
+            received = (
+                self._received(number, a, at) for a, at in zip(needing, arrivals, strict=True) if at is not None
+            )
+            self._run(number, stage, together, *max(received))
             stage.next += len(together)
         return stage.next > began
 
@@ -160,6 +164,27 @@ class _Run:
     def _handed(self, phase: str, giver: int, boundary: int, batch: int) -> tuple[Seconds, int] | None:
         done = self.done.get((phase, giver, batch))
         return None if done is None else (done[0] + self.hand_over[boundary], done[1])
+
+    def _received(self, number: int, action: Action, arrival: tuple[Seconds, int]) -> tuple[Seconds, int]:
+        """An arrival whose sending and receiving are drawn, where another stage hands over what a pass needs."""
+        chunk, backward = action.chunk, action.phase == "backward"
+        giver, boundary = (chunk + 1, chunk) if backward else (chunk - 1, chunk - 1)
+        stage_of = self.pipeline.stage_of
+        within = action.phase != "weights" and 0 <= giver < len(stage_of)
+        if not within or stage_of[giver] == number or not self.hand_over[boundary]:
+            return arrival
+        name = f"{action.phase} of micro-batch {action.micro_batch}, chunk {giver} to {chunk}"
+        (end, after), length = arrival, self.hand_over[boundary]
+        nbytes = self.pipeline.hand_over[boundary].nbytes if self.pipeline.hand_over else 0
+        roles = [self.program.roles[stage].name for stage in (stage_of[giver], number)]
+        for role, peer, kind in ((*roles, "send"), (*roles[::-1], "receive")):
+            phase = "backward" if backward else "forward"
+            drawn = Span(
+                role, "network pp", name, "", phase, end - length, length, WHOLE_PASS, after, kind, nbytes, peer
+            )
+            self.spans.append(drawn)
+            after = len(self.spans) - 1
+        return end, after
 
     def _run(self, number: int, stage: _Stage, together: Sequence[Action], arrival: Seconds, sender: int) -> None:
         p = self._passes(number, together)

@@ -29,8 +29,9 @@ class Span(NamedTuple):
     duration: Seconds
     task: int  # position in the program
     after: int = -1  # the span whose end let this one begin; -1: none that is drawn
-    kind: str = ""  # of a collective
+    kind: str = ""  # of a collective; send or receive of a pipeline's stages
     nbytes: Bytes = 0
+    peer: str = ""  # role that it sends to or receives from
 
     @property
     def end(self) -> Seconds:

@@ -14,6 +14,7 @@ from typing import Final
 
 from foretell.cost.model import CostModel
 from foretell.distribution import Z90, Distribution, LogNormal, interval
+from foretell.forecasting.profile_purpose import profile_of_other_devices
 from foretell.forecasting.run import Placed, Run
 from foretell.forecasting.uncertainty.jobs import PartsError, jobs_of, network_error, parts_error
 from foretell.forecasting.uncertainty.operators import expected_error, uncertain_operators
@@ -60,6 +61,8 @@ def step_distribution(
     if profile is None:
         return known
     step = ran.timeline.period + ran.stragglers + added + fixed
+    if (other := profile_of_other_devices(profile, cluster)) is not None:
+        return replace(known, caveats=(*known.caveats, other))
     if (own := profile.step_time(step, network_of(program.whole))) is not None:
         text = f"The interval is from errors of profile {profile.name!r} on steps left out of its fit."
         return replace(known, step=own, caveats=(Caveat("calibrated-by-profile", text),))
