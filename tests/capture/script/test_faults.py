@@ -105,3 +105,9 @@ def test_words_of_a_stand_in_have_a_line_like_all_others() -> None:
     except WorkloadError as error:
         found = own_words(Ended(script=foretell.Script(path="train.py"), error=error, stand_ins=()))
     assert re.search(r"Give its folder\. It happened in line \d+ of .*test_faults\.py \(raise", str(found))
+
+
+def test_the_first_error_is_told_and_not_what_tidying_up_met_with(script: Write) -> None:
+    text = "try:\n    width = {}['width']\n    trainer = 1\nfinally:\n    print(trainer)\n"
+    with pytest.raises(WorkloadError, match=r"line 2 of .*KeyError: 'width'"):
+        foretell.capture_graph(script(text))

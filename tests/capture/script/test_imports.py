@@ -37,6 +37,14 @@ def test_packages_of_the_scripts_own_are_not_taken_for_libraries(script: Write, 
 NAMESAKE = """
     import torch
     from yaml.of_this_study import width
+    from tqdm.keras import Own
+    from torchvision.datasets import calculate_md5
+    from torchvision.ops.boxes_of_then import box_iou
+    try:
+        from torchvision.datasets import check_md5
+    except ImportError:
+        check_md5 = None
+    assert check_md5 is None and callable(calculate_md5) and callable(box_iou)
     from torchvision.datasets.utils import _get_confirm_token, makedir_exist_ok
     from torchvision.models.mobilenet import ConvBNReLU
     from torchvision.models.resnet import load_state_dict_from_url
@@ -53,9 +61,13 @@ NAMESAKE = """
 """
 
 
-def test_a_folder_gives_what_a_library_of_its_name_lacks(script: Write, tmp_path: Path) -> None:
+def test_a_folder_gives_what_a_library_of_its_name_lacks_and_moved_names_are_found(
+    script: Write, tmp_path: Path
+) -> None:
     (tmp_path / "yaml").mkdir()
     (tmp_path / "yaml" / "of_this_study.py").write_text("width = 8\n")
+    (tmp_path / "tqdm").mkdir()
+    (tmp_path / "tqdm" / "keras.py").write_text("class Own: ...\n")
     assert foretell.capture_graph(script(NAMESAKE)).facts.inputs == (2, 3, 8, 8)
 
 

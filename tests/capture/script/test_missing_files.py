@@ -8,6 +8,7 @@ import pytest
 
 import foretell
 from foretell.capture.script.pretend.files import kinds
+from foretell.capture.script.pretend.files.checkpoints import Checkpoint
 from foretell.capture.script.pretend.files.patterns import name_of
 from foretell.errors import WorkloadError
 from tests.capture.script.conftest import Write
@@ -401,3 +402,13 @@ BY_USE = """
 def test_what_is_downloaded_or_has_no_ending_is_what_it_is_used_as(script: Write) -> None:
     graph = foretell.capture_graph(script(BY_USE + STEPS.format(width=16), fake_data=True))
     assert graph.facts.parameters == 68
+
+
+def test_a_look_at_the_first_of_a_checkpoint_that_is_not_here_finds_a_name() -> None:
+    found = Checkpoint()
+    assert not next(iter(found.items()))[0].startswith("module")
+    assert not list(found.keys())[0].startswith("module")  # noqa: RUF015
+    first = next(iter(found))
+    assert first == ""
+    assert {name: value for name, value in found.items()} == {}  # noqa: C416
+    assert set(found.keys()) == set()

@@ -16,6 +16,7 @@ from foretell.errors import CaptureError, ForetellError, WorkloadError
 from foretell.sources.scripts import Script
 
 Whose = Literal["script", "surroundings", "foretell", "unclear"]
+_WRAPPERS: Final = ("InstantiationException", "ConfigCompositionException")
 _WORKLOAD: Final = """A step can always be written down by itself, and forecast as step.py:step:
     import foretell, torch, {name}
     def step(batch: int = 64) -> foretell.Workload:
@@ -81,6 +82,15 @@ class Fault:
             )
             return CaptureError(f"{text}{trace}")
         return WorkloadError(f"{self.cause} {self.way_out}{seen if self.whose != 'surroundings' else ''}{trace}")
+
+
+def first_of(error: BaseException) -> BaseException:
+    """Where an error is from: what a maker of things by name (Hydra) has wrapped, or what tidying up has met with."""
+    while type(error).__name__ in _WRAPPERS and error.__cause__ is not None:
+        error = error.__cause__
+    if isinstance(error, NameError) and isinstance(error.__context__, Exception):
+        return first_of(error.__context__)  # a name that would have been given had the first error not come
+    return error
 
 
 def workload_of(script: Script) -> str:

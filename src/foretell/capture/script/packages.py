@@ -6,9 +6,10 @@ import importlib.metadata
 import importlib.util
 import os
 import re
+import sys
 import traceback
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from foretell.capture.reads import is_library
 from foretell.sources.scripts import Script
@@ -55,7 +56,7 @@ def empty_submodule(script: Script, name: str) -> str:
 
 
 def _absent(script: Script, name: str, error: ImportError) -> str:
-    package = name.partition(".")[0]
+    package = distribution(name)
     line = _line_of(error)
     happened = f"{script.path} {'imports' if 'import' in line else 'uses'} {name}{line}"
     if package != name and _is_there(package):
@@ -91,13 +92,25 @@ def _without(script: Script, name: str, module: str, error: ImportError) -> str 
 def _install(script: Script, package: str, below: str = "") -> str:
     """The command; a repository's own list of what it needs comes first."""
     folder = Path(os.path.abspath(script.path)).parent
-    named = _INSTALLED_AS.get(package, package)
+    named = _INSTALLED_AS.get(package, package.replace(".", "-"))
     for place in (folder, folder.parent):
         for wanted in sorted(place.glob("requirements*.txt")):
             text = wanted.read_text(encoding="utf-8", errors="replace").lower()
             if re.search(rf"\b{re.escape(named.lower())}\b", text.replace("_", "-")):
                 return f"pip install -r {os.path.relpath(wanted)}"
     return f"pip install '{named}<{below}'" if below else f"pip install {named}"
+
+
+def distribution(name: str) -> str:
+    """What is installed to have a module: the first part of its name, or, of what several packages share, the first two."""
+    parts = name.split(".")
+    return ".".join(parts[: 2 if is_shared(sys.modules.get(parts[0])) else 1])
+
+
+def is_shared(module: Any) -> bool:
+    """A package without a file of its own, into which several distributions put their parts (`google`, `nvidia`)."""
+    folders = list(getattr(module, "__path__", ()))
+    return bool(folders) and getattr(module, "__file__", None) is None and all("site-packages" in f for f in folders)
 
 
 def _is_there(package: str) -> bool:

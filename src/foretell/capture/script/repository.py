@@ -1,7 +1,8 @@
 """Packages of the script's own repository, found although nobody has installed them (`pip install -e .`).
 
 A folder of it that is no package (`datasets/` without `__init__.py`) gives way to a library of the same name, as it does in
-Python; what the library lacks is taken from the folder, as where its author had not installed the library.
+Python. Its modules come before the library's of the same names, and what the library lacks is taken from the folder, as where
+its author had not installed the library.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from foretell.capture.reads import is_library
+from foretell.capture.script.imports import is_installed
 from foretell.capture.script.session import Session
 
 _MARKS: Final = (".git", "setup.py", "pyproject.toml", "setup.cfg")  # of a repository's first folder
@@ -23,6 +25,7 @@ def install(session: Session) -> None:
     """Look for packages in the repository, after all other places."""
     folders = _folders(Path(os.path.abspath(session.script.path)).parent)
     sys.meta_path.append(_Finder([str(folder) for folder in folders]))
+    sys.meta_path.insert(0, _Modules([str(folder) for folder in folders]))
 
 
 def _folders(start: Path) -> list[Path]:
@@ -61,9 +64,28 @@ class _Finder:
         return importlib.machinery.PathFinder.find_spec(name, [os.path.join(at, *parents) for at in self._folders])
 
 
+class _Modules(_Finder):
+    """Finds modules `package.module` of the repository where a library has a package of that name."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        package = name.partition(".")[0]
+        file = getattr(sys.modules.get(package), "__file__", None)
+        if path is None or file is None or not is_library(file) or not self._has(package, name):
+            return None
+        return super().find_spec(name, path, target)
+
+    def _has(self, package: str, name: str) -> bool:
+        below = os.path.join(*name.split("."))
+        return any(
+            os.path.isfile(os.path.join(folder, below + ".py"))
+            and not is_installed(package, os.path.join(folder, below))
+            for folder in self._folders
+        )
+
+
 def _is_for_own_code() -> bool:
     """Whether the import that is under way is the script's, or of what it imports: libraries find what is installed."""
-    frame: Any = sys._getframe(2)
+    frame: Any = sys._getframe(1)
     while frame is not None and ("importlib" in frame.f_code.co_filename or frame.f_code.co_filename == __file__):
         frame = frame.f_back
     return frame is not None and not is_library(frame.f_code.co_filename)

@@ -34,6 +34,7 @@ from foretell.capture.script.pretend import (
     former_modules,
     former_names,
     former_pictures,
+    former_places,
     former_plots,
     former_python,
     former_sounds,
@@ -172,5 +173,5 @@ _STAND_INS: Final[tuple[Callable[[Session], None], ...]] = (
     quiet.install,
     missing_files.install,
     trackers.install, account.install, commands.install, absent.install,
-    stand_ins.install, generation.install, repository.install, _adapt_libraries,
+    stand_ins.install, generation.install, repository.install, former_places.install, _adapt_libraries,
 )  # fmt: skip

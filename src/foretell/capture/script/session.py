@@ -18,7 +18,7 @@ from foretell.capture.script import advice
 from foretell.capture.script.batch import Batch, batch_of
 from foretell.capture.script.causes import own_words
 from foretell.capture.script.consumed import consumed_in
-from foretell.capture.script.ended import Ended
+from foretell.capture.script.ended import Ended, first_of
 from foretell.capture.script.faults import fault_of
 from foretell.capture.script.findings import DataParallel, Findings, StandIn
 from foretell.capture.script.guesses import Contradicted, Guesses
@@ -121,7 +121,7 @@ class Session:
                 else:
                     runpy.run_module(self.script.module, run_name="__main__", alter_sys=True)
         except Exception as error:
-            ended = Ended(script=self.script, error=error, stand_ins=self.findings.stand_ins)
+            ended = Ended(script=self.script, error=first_of(error), stand_ins=self.findings.stand_ins)
             if not self.recorder.finished and (shown := revised(ended, self.guesses)):
                 raise Contradicted(shown) from error
             raise own_words(ended) or fault_of(ended).error(ended) from error

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from foretell.capture.reads import is_library
 from foretell.capture.script.imports import provide
-from foretell.capture.script.packages import on_missing_package
+from foretell.capture.script.packages import distribution, is_shared, on_missing_package
 from foretell.capture.script.pretend.kernels.package import goes_on_without
 from foretell.capture.script.repository import is_near
 from foretell.capture.script.session import Session
@@ -40,7 +40,7 @@ def _is_absent(name: str) -> bool:
             "importlib" in frame.f_code.co_filename or is_library(frame.f_code.co_filename)
         ):
             frame = frame.f_back
-        _SESSION[0].lacking.append(_refusal(name.partition(".")[0], frame))
+        _SESSION[0].lacking.append(_refusal(distribution(name), frame))
     return found
 
 
@@ -55,7 +55,8 @@ def _is_missed(name: str) -> bool:
     package = name.partition(".")[0]
     there = sys.modules.get(package)
     if there is not None and not isinstance(there, Absent):
-        return _would_be_built(name) and goes_on_without(sys._getframe(2)) is False
+        missed = _would_be_built(name) or is_shared(there)
+        return missed and goes_on_without(sys._getframe(2)) is False
     if package in sys.stdlib_module_names or package in _DECIDE or is_near(package):
         return False
     return goes_on_without(sys._getframe(2)) is False
@@ -77,7 +78,7 @@ class Absent(types.ModuleType):
         return Absent(f"{self.__name__}.{name}")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        package, user = self.__name__.partition(".")[0], sys._getframe(1)
+        package, user = distribution(self.__name__), sys._getframe(1)
         while user.f_code.co_filename == __file__ and user.f_back is not None:
             user = user.f_back
         raise WorkloadError(_refusal(package, user))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import sys
@@ -22,6 +23,7 @@ _DROPPED: Final[Mapping[str, str]] = {
 }  # fmt: skip
 _SCORES: Final = {"compare_psnr": "peak_signal_noise_ratio", "compare_ssim": "structural_similarity",
                   "compare_mse": "mean_squared_error"}  # fmt: skip
+_SSIM: Final = "structural_similarity"
 _CROPS: Final = ("RandomResizedCrop", "RandomSizedCrop")
 
 
@@ -30,6 +32,7 @@ def install(session: Session) -> None:
     once_imported("scipy.misc", _scipy)
     provide(lambda name: name == "scipy.misc", _scipy_misc)
     once_imported("skimage.measure", _skimage)
+    once_imported("skimage.metrics", lambda m: setattr(m, _SSIM, _of_channels(getattr(m, _SSIM))))
 
 
 def _scipy_misc(name: str) -> types.ModuleType:
@@ -74,7 +77,15 @@ def _scipy(module: Any) -> None:
 def _skimage(module: Any) -> None:
     metrics = importlib.import_module("skimage.metrics")
     for former, name in _SCORES.items():
-        vars(module).setdefault(former, getattr(metrics, name))
+        vars(module).setdefault(former, _of_channels(getattr(metrics, name)))
+
+
+def _of_channels(score: Any) -> Any:
+    @functools.wraps(score)
+    def scored(*args: Any, multichannel: bool = False, **how: Any) -> Any:
+        return score(*args, **({"channel_axis": -1} if multichannel else {}), **how)
+
+    return scored
 
 
 def _albumentations(module: Any) -> None:

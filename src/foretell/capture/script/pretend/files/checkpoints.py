@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import dis
 import io
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, ItemsView, Iterator, KeysView
 from sys import _getframe
 from typing import Any, Final
 
 import torch
 
 from foretell.capture.as_gpu.patches import replace
+from foretell.capture.script.following import after_the_call
 from foretell.capture.script.imports import once_imported
 from foretell.capture.script.pretend import overlay
 from foretell.capture.script.pretend.files import kinds
@@ -74,7 +76,13 @@ class Checkpoint(dict[Any, Any]):
     def __iter__(self) -> Iterator[Any]:
         if unpacked(_getframe(1)):
             return iter(self.parts)
-        return iter(())
+        return _entries(_getframe(1), "")
+
+    def keys(self) -> Any:
+        return _Names(self)
+
+    def items(self) -> Any:
+        return _Items(self)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -84,6 +92,24 @@ class Checkpoint(dict[Any, Any]):
             f"{name!r}: nobody but the file says which tensors are in it",
             "Put a small one of its kind there, of a few samples of the usual shapes.",
         )
+
+
+def _entries(frame: Any, first: Any) -> Iterator[Any]:
+    """None, but one whose name is empty for a look at the first (`next(iter(…))`, `list(…)[0]`)."""
+    following, now = after_the_call(frame), dis.opname[frame.f_code.co_code[frame.f_lasti]]
+    nested = following.startswith(("CALL", "PRECALL")) and "next" in frame.f_code.co_names
+    looks = now != "GET_ITER" and (nested or following == "LOAD_CONST 0")
+    return iter((first,) if looks else ())
+
+
+class _Names(KeysView[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        return _entries(_getframe(1), "")
+
+
+class _Items(ItemsView[Any, Any]):
+    def __iter__(self) -> Iterator[Any]:
+        return _entries(_getframe(1), ("", Checkpoint()))
 
 
 class NotHere(io.BytesIO):

@@ -61,20 +61,20 @@ def is_tried(frame: Any) -> bool:
 
 def goes_on_without(frame: Any) -> bool | None:
     """Whether the script has something in place of what it imports; None where it is no import of the script's."""
-    importing = False
+    importing, direct = False, True  # the import of what is looked for, and not of a module that imports it
     while frame is not None:
         file = frame.f_code.co_filename
         if "importlib" in file:
-            if "importlib.util" in file or file.endswith(("importlib/__init__.py", "importlib/util.py")):
+            if direct and ("importlib.util" in file or file.endswith(("importlib/__init__.py", "importlib/util.py"))):
                 return None  # it looks whether it is there, or chooses what it imports
             importing = True
         elif importing:
             if is_library(file) and frame.f_code.co_name != "_run_code":
-                return None if not file.startswith("<") else False
+                return None if direct and not file.startswith("<") else False
             if is_tried(frame):
                 return True
             if frame.f_code.co_name != "<module>":
                 return False
-            importing = False
+            importing = direct = False
         frame = frame.f_back
     return False

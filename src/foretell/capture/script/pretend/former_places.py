@@ -1,0 +1,117 @@
+"""Names and modules that a library has moved: given from where they are now, by the library's own source.
+
+What a script imports from where it was is looked for among the library's definitions, and taken where few have its name.
+"""
+
+from __future__ import annotations
+
+import builtins
+import importlib
+import re
+import sys
+import types
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from foretell.capture.reads import is_library
+from foretell.capture.script.imports import is_installed, provide
+from foretell.capture.script.pretend.kernels.package import goes_on_without, is_tried
+from foretell.capture.script.session import Session
+
+_FEW: Final = 3  # definitions of one name: what more have is of their own making
+_ASIDE: Final = frozenset(("test", "tests", "testing", "examples", "benchmarks"))
+# Frames of imports are passed over by their file's name, and this is one of an import.
+_AS_AN_IMPORT: Final = "<frozen importlib of names that moved>"
+
+
+def install(session: Session) -> None:
+    provide(_has_gone, _Former)
+    there = builtins.__import__
+
+    def importing(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
+        module = there(name, globals, locals, fromlist, level)
+        if fromlist and level == 0 and _is_own(globals):
+            for wanted in fromlist:
+                _place(module, wanted, sys._getframe(1))
+        return module
+
+    importing.__code__ = importing.__code__.replace(co_filename=_AS_AN_IMPORT)
+    builtins.__import__ = importing
+
+
+def _is_own(names: Any) -> bool:
+    file = (names or {}).get("__file__")
+    return isinstance(file, str) and not is_library(file)
+
+
+def _place(module: Any, wanted: str, frame: Any) -> None:
+    """Put a name back into a module of a library that has it elsewhere now, unless the script can do without."""
+    file = getattr(module, "__file__", None)
+    if wanted == "*" or not file or hasattr(module, wanted) or not is_installed(module.__name__, file):
+        return
+    if not is_tried(frame) and (found := moved(module.__name__, wanted)) is not None:
+        setattr(module, wanted, found)
+
+
+def moved(module: str, name: str) -> Any:
+    """What has the name in the library of a module, nearest to it first; None where nothing has, or many do."""
+    package = module.partition(".")[0]
+    found = _definitions(package, name)
+    if not found or len(found) > _FEW:
+        return None
+    for path in sorted(found, key=lambda path: (-_shared(path, module), path.count("."), path)):
+        try:
+            return getattr(importlib.import_module(path), name)
+        except (ImportError, AttributeError, RuntimeError):
+            continue
+    return None
+
+
+def _shared(path: str, other: str) -> int:
+    """How many parts two names of modules begin with alike."""
+    pairs = zip(path.split("."), other.split("."), strict=False)
+    return next((i for i, (own, its) in enumerate(pairs) if own != its), min(path.count("."), other.count(".")) + 1)
+
+
+@cache
+def _definitions(package: str, name: str) -> tuple[str, ...]:
+    """Modules of a package at whose first level something of that name is defined."""
+    root = getattr(sys.modules.get(package), "__path__", None)
+    if not root or not name.isidentifier() or name.startswith("__"):
+        return ()
+    defined = re.compile(rf"^(?:(?:async )?def|class) {name}\b|^{name}(?:: [^=\n]+)? = ".encode(), re.MULTILINE)
+    folder = Path(next(iter(root)))
+    files = (file for file in folder.rglob("*.py") if not _ASIDE & set(file.relative_to(folder).parts))
+    found = [file.relative_to(folder).with_suffix("").parts for file in files if defined.search(file.read_bytes())]
+    return tuple(".".join((package, *(part for part in parts if part != "__init__"))) for parts in found)
+
+
+def _has_gone(name: str) -> bool:
+    """A module that a library of this machine has no more, which a script cannot do without."""
+    package, _, rest = name.partition(".")
+    there = sys.modules.get(package)
+    file = getattr(there, "__file__", None)
+    if not rest or not file or not is_installed(package, file) or not is_library(file) or _is_a_look(sys._getframe(2)):
+        return False
+    return goes_on_without(sys._getframe(2)) is False
+
+
+def _is_a_look(frame: Any) -> bool:
+    """Whether Python looks if a name that a package lacks is a module of it (`from package import name`)."""
+    while frame is not None and ("importlib" in frame.f_code.co_filename or is_library(frame.f_code.co_filename)):
+        if frame.f_code.co_name == "_handle_fromlist":
+            return True
+        frame = frame.f_back
+    return False
+
+
+class _Former(types.ModuleType):
+    """A module that a library had: its names are given from where they are now."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if (found := moved(self.__name__, name)) is None:
+            raise ImportError(f"cannot import name {name!r} from {self.__name__!r}", name=self.__name__)
+        return found
