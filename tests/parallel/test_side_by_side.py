@@ -23,6 +23,7 @@ from .test_expert import mixture
 def step(plan: Plan, sent: float) -> float:
     """Seconds of a step in which each op takes one, and so much whatever goes to experts."""
     program = parallelize(mixture(), plan)
+    assert program.pipeline is not None
     return simulate_pipeline(program, durations(program, sent), [0.0] * (program.pipeline.chunks - 1)).period
 
 
@@ -47,13 +48,14 @@ def test_pairs_hide_what_one_pass_after_another_waits_for() -> None:
     assert silent == pytest.approx(16 * whole)  # pairs leave nothing out
 
 
-@pytest.mark.parametrize("extra", [{}, {"delay_wgrad": True}])
-def test_forecasts_hide_it_too(extra: dict[str, bool]) -> None:
-    plain = Plan(dp=8, ep=8, grad_accumulation=8)
-    paired = Plan(dp=8, ep=8, grad_accumulation=8, overlap_ep=True, **extra)
+@pytest.mark.parametrize("extra", ["", ",delay_wgrad=true"])
+def test_forecasts_hide_it_too(extra: str) -> None:
+    plain = "dp=8,ep=8,grad_accumulation=8"
+    paired = f"{plain},overlap_ep=true{extra}"
     one, other = (forecast(mixture(), on="4x2xh100-sxm", plan=plan, model="roofline") for plan in (plain, paired))
     assert other.step_time.seconds < one.step_time.seconds * 1.02
-    assert other.memory.breakdown.activations > one.memory.breakdown.activations  # of one micro-batch more
+    kept = one.memory.breakdown.activations, other.memory.breakdown.activations
+    assert kept[0] <= kept[1] < 1.5 * kept[0]  # one pass takes what the other frees
 
 
 def test_pairs_never_wait_for_each_other_on_several_stages() -> None:
@@ -68,10 +70,10 @@ def test_pairs_never_wait_for_each_other_on_several_stages() -> None:
         stage_actions(Plan(pp=4, dp=2, ep=2, overlap_ep=True), 16, training=True)
 
 
-@pytest.mark.parametrize("wrong", [{"overlap_ep": True}, {"ep": 2, "delay_wgrad": True}])
-def test_what_hides_nothing_is_refused(wrong: dict[str, int]) -> None:
+@pytest.mark.parametrize("wrong", ["dp=4,overlap_ep=true", "dp=4,ep=2,delay_wgrad=true"])
+def test_what_hides_nothing_is_refused(wrong: str) -> None:
     with pytest.raises(PlanError, match="leave"):
-        parallelize(mixture(), Plan(dp=4, **wrong))
+        parallelize(mixture(), Plan.parse(wrong))
 
 
 @pytest.mark.parametrize("stages", [2, 4, 8])
@@ -81,7 +83,7 @@ def test_dualpipe_goes_from_both_ends(stages: int) -> None:
         assert {a.chunk for a in own} == {stage, 2 * stages - 1 - stage}
         for phase in ("forward", "backward", "weights"):
             assert sum(a.phase == phase for a in own) == 4 * stages  # half of them in each direction
-        assert sum(most_in_flight(own).values()) <= stages + 1
+        assert sum(most_in_flight(own).values()) in (stages, stages + 1)  # the last where the directions meet
     with pytest.raises(PlanError, match="even"):
         stage_actions(Plan(pp=3, schedule="dualpipe"), 12, training=True)
     with pytest.raises(PlanError, match="or more"):

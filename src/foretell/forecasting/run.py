@@ -129,7 +129,7 @@ def _pricing(
 ) -> _Pricing:
     profile = (profile or Profile(name="none")).for_network(network_of(program.whole))
     collectives = Collectives(cluster, profile.communication, profile.links)
-    hides = program.pipeline and program.pipeline.hides
+    hides = None if program.pipeline is None else program.pipeline.hides
     return _Pricing(model=model, conditions=conditions, profile=profile, collectives=collectives, hides=hides)
 
 

@@ -193,13 +193,17 @@ def last_end(actions: Sequence[Sequence[Action]], chunks: Sequence[float]) -> fl
 
 
 def most_in_flight(actions: tuple[Action, ...]) -> dict[int, int]:
-    """Chunk → micro-batches whose activations are allocated when the stage has most of them."""
+    """Chunk → micro-batches whose activations are allocated when the stage has most of them.
+
+    Of two passes side by side the forward one takes, block by block, what the backward one frees.
+    """
     in_flight: dict[int, int] = {}
     most: dict[int, int] = {}
-    for action in actions:
+    for number, action in enumerate(actions):
         if action.phase == "weights":
             continue
         in_flight[action.chunk] = in_flight.get(action.chunk, 0) + (1 if action.phase == "forward" else -1)
-        if sum(in_flight.values()) > sum(most.values()):
+        pair = action.phase == "forward" and number + 1 < len(actions) and actions[number + 1].joined
+        if not pair and sum(in_flight.values()) > sum(most.values()):
             most = dict(in_flight)
     return most
