@@ -26,6 +26,7 @@ BESIDE = {
     "explanation",
     "step",
     "profile",
+    "host",
     "stragglers",
     "trainer",
     "input_wait",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from foretell.cli.hosts import read_host
 from foretell.cli.terminal import note, progress
 from foretell.errors import InputError
 
@@ -111,6 +112,9 @@ ExpertSkew = Annotated[
 Trainer = Annotated[
     str | None,
     option(AROUND, "--trainer", "Who runs the step, like megatron, or what it adds as a part of it, like 0.1.", "NAME"),
+]
+Host = Annotated[
+    str | None, option(AROUND, "--host", "What feeds the devices: a name, 12us for an op, this, or usual.", "HOST")
 ]
 JobSamples = Annotated[str | None, option(JOB, "--job-samples", "Also a job of N samples, like 1.28e6.", "N")]
 JobTokens = Annotated[str | None, option(JOB, "--job-tokens", "Also a job of N tokens, like 300e9.", "N")]
@@ -233,7 +237,11 @@ def priced(on: Sequence[str], prices: Sequence[Path] | None) -> list[Cluster]:
 
 
 def conditions_of(
-    loader: str | None, jitter: float | None, expert_skew: float | None, trainer: str | None = None
+    loader: str | None = None,
+    jitter: float | None = None,
+    expert_skew: float | None = None,
+    trainer: str | None = None,
+    host: str | None = None,
 ) -> Conditions:
     from foretell.forecasting.conditions import USUAL_JITTER, Conditions
 
@@ -242,6 +250,7 @@ def conditions_of(
         jitter=USUAL_JITTER if jitter is None else jitter,
         expert_skew=expert_skew,
         trainer=_name_or_part(trainer),
+        host=read_host(host),
     )
 
 

@@ -89,6 +89,7 @@ def plan(
     jitter: options.Jitter = None,
     expert_skew: options.ExpertSkew = None,
     trainer: options.Trainer = None,
+    host: options.Host = None,
     workers: options.Workers = None,
     ray: options.Ray = None,
     measure: Annotated[
@@ -109,7 +110,7 @@ def plan(
 
     files = _files_of(to or (), force)  # a search takes minutes: what cannot be written is known before
     source, script = options.source_or_launch(source, launch, arguments, fake_data, opaque)
-    conditions = options.conditions_of(loader, jitter, expert_skew, trainer)
+    conditions = options.conditions_of(loader, jitter, expert_skew, trainer, host)
     terms = options.terms([on] if on else [], plan=None, model=model, profile=profile, conditions=conditions)
     job = _job(samples, tokens, epochs, dataset, (evaluate, checkpoint, startup, failures, preemptions, restart), term)
     with progress() as report:

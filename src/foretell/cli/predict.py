@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from foretell.cli import methods, options, remote
+from foretell.cli import hosts, methods, options, remote
 from foretell.cli.options import OUTPUT, PRICES, WHAT, option
 from foretell.cli.terminal import answer, note, progress, write_error
 from foretell.errors import InputError, RequirementNotMet
@@ -77,6 +77,7 @@ def predict(
     jitter: options.Jitter = None,
     expert_skew: options.ExpertSkew = None,
     trainer: options.Trainer = None,
+    host: options.Host = None,
     job_samples: options.JobSamples = None,
     job_tokens: options.JobTokens = None,
     evaluate: options.Evaluate = None,
@@ -102,7 +103,7 @@ def predict(
     methods.refuse(method, resources, {"--server": server, "--fit-batch": fit_batch, "--lengths": lengths})
     methods.refuse(method, False, {"a script": script})
     job = options.job_of(job_samples, job_tokens, evaluate, checkpoint)
-    conditions = options.conditions_of(loader, jitter, expert_skew, trainer)
+    conditions = options.conditions_of(loader, jitter, expert_skew, trainer, host)
     chosen = dict(trainer_settings(script or source, chosen, conditions) or {})
     if server is not None:
         remote.refuse({"--fit-batch": fit_batch, "--html": html, "--trace": trace, "--memory-snapshot": memory_snapshot,
@@ -113,7 +114,7 @@ def predict(
         )  # fmt: skip
         return
     terms = options.terms(on, plan=plan, model=model, profile=profile, conditions=conditions, job=job)
-    where = options.priced(on, prices)
+    places = hosts.compared(options.priced(on, prices), conditions.host)
     if script is not None and fit_batch:
         raise InputError(
             f"--fit-batch varies a setting called batch, and {source} is a script. Give it other batches as arguments of its "
@@ -124,7 +125,7 @@ def predict(
             raise InputError(
                 "--lengths goes with a SOURCE that takes batch and seq, without --fit-batch. Leave one of them out."
             )
-        _show_lengths(source, where, lengths, chosen, terms, as_json)
+        _show_lengths(source, places, lengths, chosen, terms, as_json)
         return
     if headroom is not None and not fit_batch:
         raise InputError(
@@ -133,9 +134,9 @@ def predict(
     forecasts: list[Forecast]
     batches: list[int] = []
     if fit_batch:
-        forecasts, batches = _fit_batches(source, where, chosen, not no_cache, {**terms, "headroom": headroom})
+        forecasts, batches = _fit_batches(source, places, chosen, not no_cache, {**terms, "headroom": headroom})
     else:
-        forecasts = _forecasts(script or source, where, chosen, not no_cache, terms, write_error if verbose else None)
+        forecasts = _forecasts(script or source, places, chosen, not no_cache, terms, write_error if verbose else None)
     predictions = methods.ask(method, source, chosen, forecasts, not no_cache) if method is not None else []
     answer(
         as_json,

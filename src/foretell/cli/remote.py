@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from foretell.cli.hosts import compared
 from foretell.cli.terminal import answer, note, progress
 from foretell.errors import InputError, RequirementNotMet
 from foretell.units import show_bytes, show_seconds
@@ -39,14 +41,16 @@ def predict(
     with progress() as report, Client(server) as client:
         graph = foretell.capture_graph(source, settings, progress=report, cache=cache)
         found = []
-        for cluster in on:
+        conditions = terms.pop("conditions")
+        places = compared([foretell.Cluster.parse(cluster) for cluster in on], conditions.host)
+        for cluster, place in zip(on, places, strict=True):
             question = decide(graph, cluster, plan)
             if question.remark:
                 note(question.remark)
             report(f"asking {server} about {graph.name} on {cluster}")
-            found.append(
-                client.forecast(graph, cluster, plan if question.decided_by == "cluster" else question.plan, **terms)
-            )
+            own = plan if question.decided_by == "cluster" else question.plan
+            fed = replace(conditions, host=place.host.op_seconds if place.host else conditions.host)
+            found.append(client.forecast(graph, cluster, own, conditions=fed, **terms))
     answer(as_json, lambda: found[0] if len(found) == 1 else found, lambda width: _table(found))
     if require_fit and (over := [each["cluster"] for each in found if not each["memory"]["fits"]]):
         raise RequirementNotMet(f"{graph.name} does not fit on {', '.join(over)}, and --require-fit was given.")

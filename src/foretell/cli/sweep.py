@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from foretell.cli import options
+from foretell.cli import hosts, options
 from foretell.cli.options import OUTPUT, WHAT, option
 from foretell.cli.terminal import answer, note, progress
 from foretell.errors import InputError
 
 if TYPE_CHECKING:
+    from foretell import Cluster
     from foretell.planner.pool import Runner
     from foretell.report.compare import Compared
 
@@ -44,13 +45,14 @@ def compare(
     as_json: options.AsJson = False,
     html: options.Html = None,
     table: Csv = None,
+    host: options.Host = None,
     model: options.Model = None,
     profile: options.Profile = None,
     no_cache: options.NoCache = False,
 ) -> None:
     """Compare clusters, plans, models or settings: forecasts side by side, relative to the first."""
     cases = [_case(text, on) for text in questions]
-    _answer(cases, as_json, html, table, model, profile, no_cache, options.runner(None, 1))
+    _answer(cases, as_json, html, table, host, model, profile, no_cache, options.runner(None, 1))
 
 
 def sweep(
@@ -63,6 +65,7 @@ def sweep(
     as_json: options.AsJson = False,
     html: options.Html = None,
     table: Csv = None,
+    host: options.Host = None,
     model: options.Model = None,
     profile: options.Profile = None,
     workers: options.Workers = None,
@@ -73,7 +76,7 @@ def sweep(
     plans: list[str | None] = [*plan] if plan else [None]
     combined = product(on, plans, options.combinations(settings))
     cases = [(source, chosen, cluster, written) for cluster, written, chosen in combined]
-    _answer(cases, as_json, html, table, model, profile, no_cache, options.runner(ray, workers))
+    _answer(cases, as_json, html, table, host, model, profile, no_cache, options.runner(ray, workers))
 
 
 Case = tuple[str, dict[str, str], str, str | None]  # source, settings, cluster, plan
@@ -99,6 +102,7 @@ def _answer(
     as_json: bool,
     html: Path | None,
     table: Path | None,
+    host: str | None,
     model: str | None,
     profile: str | None,
     no_cache: bool,
@@ -106,9 +110,12 @@ def _answer(
 ) -> None:
     from foretell.report.compare import comparison_table, write_comparison
 
-    common = options.terms([cluster for _, _, cluster, _ in cases], model=model, profile=profile)
+    conditions = options.conditions_of(host=host)
+    on = list(dict.fromkeys(cluster for _, _, cluster, _ in cases))
+    common = options.terms(on, model=model, profile=profile, conditions=conditions)
+    places = dict(zip(on, hosts.compared(options.priced(on, None), conditions.host), strict=True))
     with progress() as report:
-        found = _compared(cases, common, not no_cache, runner, report)
+        found = _compared(cases, places, common, not no_cache, runner, report)
     if all(each.forecast is None for each in found):
         raise InputError(f"none of {len(found)} can be forecast. The first: {found[0].why}")
     answer(as_json, lambda: [each.to_dict() for each in found], lambda width: comparison_table(found))
@@ -121,7 +128,12 @@ def _answer(
 
 
 def _compared(
-    cases: Sequence[Case], common: dict[str, Any], cache: bool, runner: Runner, report: Callable[[str], None]
+    cases: Sequence[Case],
+    places: Mapping[str, Cluster],
+    common: dict[str, Any],
+    cache: bool,
+    runner: Runner,
+    report: Callable[[str], None],
 ) -> list[Compared]:
     """Captured one after another, forecast side by side. A script is run as it finds itself on each cluster."""
     import foretell
@@ -139,7 +151,7 @@ def _compared(
         elif key not in graphs:
             graphs[key] = foretell.capture_graph(source, settings, progress=report, cache=cache)
         label = " ".join([*words, f"on {cluster}", *([plan] if plan else [])])
-        questions.append((number, label, key, cluster, plan))
+        questions.append((number, label, key, places[cluster], plan))
     found: dict[int, Compared] = {}
     for number, each in runner.each(_forecast, (graphs, common), questions):
         found[number] = each
@@ -147,7 +159,9 @@ def _compared(
     return [found[number] for number in range(len(questions))]
 
 
-def _forecast(shared: tuple[Any, dict[str, Any]], question: tuple[int, str, tuple[str, ...], str, str | None]) -> Any:
+def _forecast(
+    shared: tuple[Any, dict[str, Any]], question: tuple[int, str, tuple[str, ...], Cluster, str | None]
+) -> Any:
     import foretell
     from foretell.report.compare import Compared
 

@@ -19,6 +19,7 @@ from foretell.forecasting.result import (
     Duration,
     Energy,
     Forecast,
+    HostDescription,
     LinkUse,
     Network,
     Resources,
@@ -66,6 +67,7 @@ class Assembly:
             plan=str(self.plan),
             step=self._step_description(),
             profile=self.profile.name if self.profile else None,
+            host=self._host(),
             step_time=Duration.within(self.step, step_range),
             device_time=Duration.of(self.busy, known.device),
             host_time=Duration.of(ran.slowest.host_seconds, known.host),
@@ -91,6 +93,10 @@ class Assembly:
                 RankStep(role=p.role, device=p.node.device, seconds=p.durations.device.tolist()) for p in ran.stages
             ),
         )
+
+    def _host(self) -> HostDescription:
+        hosts = {node.host.name: node.host.op_seconds for node in self.cluster.nodes}
+        return HostDescription(name=" + ".join(hosts), op_seconds=max(hosts.values()))
 
     @cached_property
     def known(self) -> StepDistribution:

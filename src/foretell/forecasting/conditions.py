@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from foretell.errors import InputError, check_number
+from foretell.hardware import host_named
 from foretell.trainers import trainer_named
 
 # How far equal devices of a cluster differ, as a standard deviation. Sinha et al., "Not All GPUs Are Created Equal" (SC 2022):
@@ -24,6 +25,8 @@ class Conditions:
         slowdown: Of compute while a collective runs at the same time; None: by the units its links take.
         expert_skew: Rows of the busiest rank over the average; None: chance under an even router.
         trainer: Who runs the step, as `megatron`, or what it adds as a part of the step; None: as the source says it.
+        host: What feeds the devices: a host of the catalog, seconds that it takes to dispatch an op, or `usual`: what each board
+            is sold with. None: that too, but boards of one question share the slowest of theirs.
 
     Raises:
         InputError: A number outside its range.
@@ -40,7 +43,11 @@ class Conditions:
     expert_skew: float | None = None  # rows of the busiest rank over the average; None: chance under an even router
     trainer: float | str | None = None  # by name, or what it adds as a part of the step; None: as the source says it
 
+    host: float | str | None = None  # by name or seconds per op, or usual; None: in a comparison the same for all
+
     def __post_init__(self) -> None:
+        if self.host is not None:
+            host_named(self.host)
         if isinstance(self.trainer, str):
             object.__setattr__(self, "trainer", trainer_named(self.trainer))
         for name, low, high, allowed in (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from foretell.forecasting.run import run
 from foretell.forecasting.trainer import trainer_overhead, trainer_settings
 from foretell.forecasting.uncertainty import error_of_parts
 from foretell.forecasting.uncertainty.jobs import PartsError
-from foretell.hardware import Cluster
+from foretell.hardware import Cluster, on_hosts
 from foretell.plans import Plan
 from foretell.profile import Operators, Profile
 from foretell.program import Program
@@ -81,6 +82,7 @@ def answer_to(
     """The forecast of a question that is decided."""
     conditions = conditions or Conditions()
     prices_by, fitted = _loaded(model, profile)
+    question = replace(question, cluster=on_hosts([question.cluster], conditions.host)[0])
     with no_garbage_collection():
         question = within_budget(question, prices_by)
         program = program_of(question, prices_by)

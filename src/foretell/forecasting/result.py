@@ -56,6 +56,14 @@ class StepDescription:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostDescription:
+    """What feeds the devices, and how long it takes to dispatch an op; of several, the slowest."""
+
+    name: str
+    op_seconds: Seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Breakdown:
     """What is allocated at the moment of the peak, by purpose."""
 
@@ -183,6 +191,7 @@ class Forecast:
     plan: str
     step: StepDescription | None = None  # what one step is
     profile: str | None = None  # its name, where the forecast used one
+    host: HostDescription | None = None  # what feeds the devices
     step_time: Duration
     device_time: Duration
     host_time: Duration

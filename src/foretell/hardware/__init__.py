@@ -20,6 +20,7 @@ from foretell.hardware.fabric import ROWS_ONCE, Fabric, Protocol
 from foretell.hardware.market import Market, Rental
 from foretell.hardware.node import Node
 from foretell.hardware.price_files import offered, read_prices
+from foretell.hardware.shared_host import host_named, on_hosts
 
 __all__ = [
     "ROWS_ONCE",
@@ -41,12 +42,14 @@ __all__ = [
     "fabric",
     "fabric_of",
     "host",
+    "host_named",
     "hosts",
     "instance",
     "instances",
     "link",
     "links",
     "offered",
+    "on_hosts",
     "read_prices",
     "recognise",
     "term_named",

@@ -143,7 +143,14 @@ FABRIC: Table = {
     f"{ROWS_ONCE}?": _PROTOCOL,
     "in-switch?": {**_PROTOCOL, "from": _count},
 }
-HOST: Table = {"title": _text, "aliases?": _names, "cores": _count, "op_time": _duration, "source": _text}
+HOST: Table = {
+    "title": _text,
+    "aliases?": _names,
+    "cores": _count,
+    "op_time": _duration,
+    "source": _text,
+    "built_in?": _flag,
+}
 INSTANCE: Table = {
     "title": _text,
     "aliases?": _names,

@@ -10,7 +10,7 @@ from typing import Any
 
 from foretell.errors import CatalogError
 from foretell.hardware import catalog
-from foretell.hardware.device import Device, Instance, Link
+from foretell.hardware.device import Device, Host, Instance, Link
 from foretell.hardware.market import Market
 from foretell.hardware.node import Node, check_place
 from foretell.units import BytesPerSecond, Dollars
@@ -33,6 +33,7 @@ class Cluster:
         oversubscription: How many times thinner the network is above the nodes than at them.
         topology: `fat-tree` or `rail-optimized`.
         name: The text it was written as.
+        host: Feeds all nodes, by itself or its name in the catalog; None: each node's own.
 
     Raises:
         InputError: No node, no link between several, or too many devices.
@@ -47,8 +48,14 @@ class Cluster:
     oversubscription: float = 1.0  # how many times thinner the network is above the nodes than at them
     topology: str = "fat-tree"
     name: str = field(default="", compare=False)  # the text it was written as
+    host: Host | str | None = None  # feeds all nodes; None: each node's own
 
     def __post_init__(self) -> None:
+        if self.host is not None:
+            host = catalog.host(self.host) if isinstance(self.host, str) else self.host
+            fed = {id(node): replace(node, host=host) for node in self.nodes}
+            object.__setattr__(self, "host", host)
+            object.__setattr__(self, "nodes", tuple(fed[id(node)] for node in self.nodes))
         if not self.nodes:
             raise CatalogError("a cluster has at least one node, got none.")
         if self.devices > MAX_DEVICES:
@@ -65,10 +72,11 @@ class Cluster:
             raise CatalogError(f"unknown topology {self.topology!r}. Allowed: {', '.join(TOPOLOGIES)}.")
 
     @classmethod
-    def parse(cls, text: str) -> Cluster:
+    def parse(cls, text: str, host: Host | str | None = None) -> Cluster:
         """Read `8xh100-sxm`, `16x8xh100-sxm@ib-400g`, `8xl40s@pcie-4,eth-100g`, `4xt4+2xt4`, `2xaws:p5.48xlarge`.
 
-        After the links, `/4` is a network four times thinner above the nodes, `/rail-optimized` its topology.
+        After the links, `/4` is a network four times thinner above the nodes, `/rail-optimized` its topology. A host that is
+        given feeds all of it.
         """
         if len(text) > _LONGEST:
             raise CatalogError(
@@ -83,7 +91,9 @@ class Cluster:
         nodes = tuple(node for part_nodes, _ in read for node in part_nodes)
         if between is None and len(nodes) > 1:
             between = min((usual for _, usual in read), key=lambda link: link.bandwidth)  # the slowest one decides
-        return cls(nodes=nodes, between=between, **_read_shape(shape, text), name=text.strip()).priced(Market())
+        return cls(nodes=nodes, between=between, **_read_shape(shape, text), name=text.strip(), host=host).priced(
+            Market()
+        )
 
     def priced(self, market: Market) -> Cluster:
         """The same cluster at a market's prices; nodes that nobody there offers as they are have none."""
@@ -99,6 +109,15 @@ class Cluster:
     def device_kinds(self) -> tuple[Device, ...]:
         """The different devices, in order of first appearance."""
         return tuple({node.device.name: node.device for node in self.nodes}.values())
+
+    @property
+    def is_rented(self) -> bool:
+        """Whether it is of instances, each with a host of its own."""
+        return any(node.instance for node in self.nodes)
+
+    def on_host(self, host: Host | str) -> Cluster:
+        """The same devices, all fed by such a host."""
+        return replace(self, host=host, name=str(self))
 
     @property
     def between_bandwidth(self) -> BytesPerSecond | None:

@@ -131,6 +131,7 @@ class Host:
     cores: int
     op_seconds: Seconds  # to dispatch one PyTorch op
     source: str
+    built_in: bool = False  # a part of the board that it feeds
 
     def __post_init__(self) -> None:
         _check_positive(f"host {self.name!r}", "cores", self.cores)

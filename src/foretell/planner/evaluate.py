@@ -91,7 +91,7 @@ class PlanEvaluator:
             plan.sequence_parallel,
             plan.overlap_tp,
         )
-        place: ReplicaKey = node.device.name, node.host.name, node.inside.name
+        place: ReplicaKey = node.device.name, node.host, node.inside.name
         if c.plan.tp * c.plan.cp > node.count:
             place = *place, node.count, cluster.between, cluster.oversubscription
         return c.variant, c.batch, *shared, *place

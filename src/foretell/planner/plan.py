@@ -14,7 +14,7 @@ from foretell.forecasting.job import JobLength
 from foretell.forecasting.question import on_cluster
 from foretell.forecasting.trainer import same_trainer, trainer_settings
 from foretell.graph import Graph
-from foretell.hardware import Cluster
+from foretell.hardware import Cluster, on_hosts
 from foretell.planner.candidates import candidates_of
 from foretell.planner.choices import JobTerms
 from foretell.planner.evaluate import PlanEvaluator
@@ -86,6 +86,7 @@ def plan(
     settings = trainer_settings(subject, settings, conditions)
     steps = steps_of(subject, settings or {}, space.vary, cache=search.cache, progress=progress)
     candidates = candidates_of(space, steps, place, plan)
+    candidates.clusters = on_hosts(candidates.clusters, conditions.host if conditions else None)
     prices_by = load_model(model) if isinstance(model, str) else model
     keeps = search.cache and (prices_by.folder is not None or prices_by.name == ROOFLINE)  # one made here has no name
     evaluator = PlanEvaluator(

@@ -129,6 +129,8 @@ def _steps(forecasts: Sequence[Forecast]) -> list[RenderableType]:
     words = dict.fromkeys(" · ".join(findings.step_words(f)) for f in forecasts)
     prices = dict.fromkeys(f.cost.price for f in forecasts if f.cost.price)
     lines = [*(words if len(words) == 1 else ()), *([f"prices: {'; '.join(prices)}"] if prices else [])]
+    hosts = dict.fromkeys(f"{f.host.name}, {show_seconds(f.host.op_seconds)} per op" for f in forecasts if f.host)
+    lines.append(f"host: {next(iter(hosts))}" if len(hosts) == 1 else f"hosts: {'; '.join(hosts)}" if hosts else "")
     if any(findings.typical_error(f.step_time) is not None for f in forecasts):
         lines.append("±: typical error, half of such steps were nearer")
     return [Text(line, style="dim") for line in lines if line]

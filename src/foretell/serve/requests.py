@@ -38,6 +38,7 @@ class RequestConditions(StrictModel):
     slowdown: float | None = None
     expert_skew: float | None = None
     trainer: float | Text | None = Field(default=None, description="A trainer's name, or what it adds to its steps.")
+    host: float | Text | None = Field(default=None, description="A host's name, its seconds per op, or usual.")
 
     def made(self) -> Conditions:
         return Conditions(**self.model_dump())
