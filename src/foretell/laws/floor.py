@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from foretell.cost.generations import kind_of
+from foretell.cost.generations import kind_of, unit_of
 from foretell.cost.roofline import on_tf32, peak_name, work_of
 from foretell.graph import Graph, Signature
 from foretell.graph.operators import OPAQUE
@@ -25,6 +25,6 @@ def _least(signature: Signature, graph: Graph, device: Device) -> Seconds:
         return 0.0
     work, tf32 = work_of(signature), on_tf32(signature.name, graph.precision, device)
     arithmetic = work.flops / device.peak(peak_name(signature, tf32=tf32))
-    if work.flops and kind_of(signature, tf32=tf32) == "winograd":
+    if work.flops and kind_of(signature, unit_of(signature, device, tf32=tf32)) == "winograd":
         arithmetic /= _WINOGRAD
     return max(arithmetic, (work.traffic - device.l2_bytes) / device.bandwidth, 0.0)
