@@ -106,6 +106,10 @@ def show_dollars(dollars: Dollars) -> str:
     return f"${dollars:,.2f}" if dollars >= 0.1 else f"${dollars:.2g}" if dollars >= 1e-4 else f"${dollars:.1e}"
 
 
+def show_kwh(kwh: float) -> str:
+    return f"{kwh:,.0f} kWh" if kwh >= 100 else f"{kwh:.3g} kWh"
+
+
 def show_share(share: float) -> str:
     return "< 1 %" if 0 < share < 0.01 else f"{share:.0%}".replace("%", " %")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
@@ -19,6 +19,7 @@ from foretell.report.terminal import grid
 from foretell.units import or_dash, show_bytes, show_dollars, show_rate, show_seconds, show_share
 
 _WIDTH = 720
+_HEADS = ("Step", "Samples/s", "Relative", "MFU", "Memory", "$/M samples")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +40,7 @@ def rate(f: Forecast) -> float:
 
 
 def comparison_table(found: Sequence[Compared]) -> RenderableType:
-    shown = grid("", "Step", "Samples/s", "Relative", "MFU", "Memory", "$/M samples", left=("",), wraps=("",))
+    shown = grid("", *_HEADS, left=("",), wraps=("",))
     first = next(rate(a.forecast) for a in found if a.forecast)
     for row in found:
         shown.add_row(row.label, *_figures(row, first))
@@ -55,11 +56,20 @@ def _figures(row: Compared, first: float) -> tuple[str, ...]:
     return (
         show_seconds(f.step_time.seconds),
         or_dash(samples, show_rate),
-        f"{rate(f) / first:.2f}×",
+        _relative(f, first),
         or_dash(f.throughput.mfu, show_share),
         show_bytes(f.memory.total) + ("" if f.memory.fits else ", does not fit"),
         or_dash(each, show_dollars),
     )
+
+
+def _relative(f: Forecast, first: float) -> str:
+    """Samples per second over the first's, with the 90 % interval of this one's step."""
+    step, times = f.step_time, rate(f) / first
+    if step.low is None or step.high is None:
+        return f"{times:.2f}×"
+    low, high = (times * step.seconds / end for end in (step.high, step.low))
+    return f"{times:.2f}× ({low:.2f} to {high:.2f})"
 
 
 def write_comparison(found: Sequence[Compared], path: str | os.PathLike[str]) -> None:
@@ -68,15 +78,24 @@ def write_comparison(found: Sequence[Compared], path: str | os.PathLike[str]) ->
 
 def comparison_page(found: Sequence[Compared]) -> str:
     first = next(rate(a.forecast) for a in found if a.forecast)
-    heads = ("Question", "Step", "Samples/s", "Relative", "MFU", "Memory", "$/M samples")
+    heads = ("Question", *_HEADS)
     rows = [(escape(a.label), *map(escape, _figures(a, first))) for a in found]
     there = [(number, a.forecast) for number, a in enumerate(found, 1) if a.forecast]
     parts = {part.key: part.label for _, f in there for part in findings.time_parts(f)}
     body = [
         f"<h1>{len(found)} forecasts side by side</h1>",
         table(heads, rows),
-        figure("Throughput", "Relative to the first; numbers are rows of the table.", _rates(there, first)),
-        figure("Where the step goes", "Bars to one scale.", _times(there), keys(parts)),
+        figure(
+            "Throughput",
+            "Samples per second, relative to the first; numbers are rows of the table.",
+            _rates(there, first),
+        ),
+        figure(
+            "Where a sample's time goes",
+            "Of the whole cluster, to one scale: steps have unequal batches.",
+            _times(there),
+            keys(parts),
+        ),
     ]
     return document(
         "Forecasts side by side", "\n".join(body), kind="comparison", footer="Forecasts, before the job ran."
@@ -93,6 +112,15 @@ def _rates(there: Sequence[tuple[int, Forecast]], first: float) -> str:
 
 
 def _times(there: Sequence[tuple[int, Forecast]]) -> str:
-    lanes = [Lane(label=f"{number}", parts=findings.time_parts(f)) for number, f in there]
-    longest = max(f.step_time.seconds for _, f in there)
-    return stacked_bars(lanes, longest, show_seconds, name="times", title="Where the step goes", width=_WIDTH)
+    """Parts of steps, divided by their samples."""
+    lanes = [
+        Lane(label=f"{number}", parts=[replace(p, amount=p.amount / _samples(f)) for p in findings.time_parts(f)])
+        for number, f in there
+    ]
+    longest = max(1 / rate(f) for _, f in there)
+    return stacked_bars(lanes, longest, show_seconds, name="times", title="Where a sample's time goes", width=_WIDTH)
+
+
+def _samples(f: Forecast) -> float:
+    """Of a step; 1 where they are not known."""
+    return rate(f) * f.step_time.seconds

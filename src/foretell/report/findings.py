@@ -9,7 +9,17 @@ from dataclasses import dataclass, fields
 
 from foretell.forecasting.result import Duration, Forecast
 from foretell.graph import Caveat
-from foretell.units import Dollars, Seconds, show_bytes, show_count, show_dollars, show_rate, show_seconds, show_share
+from foretell.units import (
+    Dollars,
+    Seconds,
+    show_bytes,
+    show_count,
+    show_dollars,
+    show_kwh,
+    show_rate,
+    show_seconds,
+    show_share,
+)
 
 _WORTH_NAMING = 0.2  # a wait for host or data shorter than this part of the step is no bottleneck
 _HALF = (
@@ -230,7 +240,7 @@ def job_words(forecast: Forecast) -> list[str]:
     words += [f"{show_seconds(seconds)} {what}" for what, seconds in pauses if seconds]
     if job.dollars is not None:
         words.append(show_dollars(job.dollars))
-    return [*words, f"{job.joules / 3.6e6:,.3g} kWh in devices"]
+    return [*words, f"{show_kwh(job.joules / 3.6e6)} in devices"]
 
 
 def critical_words(forecast: Forecast, most: int = 5) -> list[str]:

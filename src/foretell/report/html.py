@@ -27,6 +27,7 @@ from foretell.report.page import (
     write_page,
 )
 from foretell.report.resources import resource_chart, resource_series
+from foretell.report.schedule import is_pipeline, schedule_chart
 from foretell.report.timeline import Window, Zoom, timeline_chart
 from foretell.report.tree import module_tree, outline
 from foretell.units import or_dash, show_bytes, show_dollars, show_rate, show_seconds, show_share
@@ -98,6 +99,7 @@ def _chapter(forecast: Forecast, number: int, *, heading: str, zoom: Zoom | None
         _verdict(forecast),
         _step(forecast, number),
         _critical_path(forecast),
+        _schedule(forecast, number),
         _timeline(forecast, number, zoom),
         _resources(forecast, number),
         _memory(forecast, number),
@@ -203,6 +205,19 @@ def _critical_path(forecast: Forecast) -> str:
         "shorten one of them."
     )
     return section("Critical path", note, table(titles, rows, words=("On",), wide=("On",)))
+
+
+def _schedule(forecast: Forecast, number: int) -> str:
+    if not is_pipeline(forecast.timeline):
+        return ""
+    charts = (
+        schedule_chart(forecast.timeline, name=f"schedule-{number}-{width}", width=width) for width in (_WIDE, _NARROW)
+    )
+    caption = (
+        "What each stage does and when, by micro-batch; gaps are the bubble. Rounds that repeat are not all drawn. "
+        "Under each other: first stage to last."
+    )
+    return figure("Schedule", caption, for_both_widths(*charts))
 
 
 def _timeline(forecast: Forecast, number: int, zoom: Zoom | None) -> str:

@@ -18,13 +18,14 @@ from foretell.report import ticks
 from foretell.report.charts import svg
 from foretell.report.page import document, figure, section, table, write_page
 from foretell.report.terminal import grid
-from foretell.units import or_dash, show_bytes, show_dollars, show_seconds, show_share
+from foretell.units import or_dash, show_bytes, show_dollars, show_kwh, show_seconds, show_share
 
 if TYPE_CHECKING:
     from foretell.planner.result import Choice, PlanResult, Range
 
 _WIDTH, _HEIGHT = 720, 400
 _LEFT, _RIGHT, _TOP, _BELOW = 76, 24, 30, 48
+_FAR: Final = 2.0  # times the largest value: a limit beyond is not drawn
 _ROWS: Final = 12  # of the front in a terminal
 _SHORTEST: Final = 80  # characters of a reason
 _WIDE: Final = 130
@@ -65,7 +66,7 @@ def _facts(choice: Choice) -> list[tuple[str, str]]:
     if choice.cost:
         source = f"; {choice.price}" if choice.price else ""
         facts.append(("cost", f"{between(choice.cost, show_dollars)}{source}"))
-    facts.append(("energy", between(choice.kwh, lambda kwh: f"{kwh:,.3g} kWh")))
+    facts.append(("energy", between(choice.kwh, show_kwh)))
     free = f"{show_bytes(choice.memory)} of {show_bytes(choice.capacity)}, {show_share(choice.headroom)} free"
     facts.append(("memory", f"{free}; it fits with {_odds(choice.fit_probability)}"))
     if choice.deadline_probability is not None:
@@ -86,7 +87,7 @@ def front_table(result: PlanResult, width: int = 100) -> RenderableType:
         row = ["→" if choice == result.recommended else "", choice.cluster, choice.plan, f"{choice.batch}"]
         row += [show_seconds(choice.time.median), _dollars(choice), show_share(choice.headroom)]
         if wide:
-            row += [or_dash(choice.mfu, show_share), f"{choice.kwh.median:,.3g} kWh"]
+            row += [or_dash(choice.mfu, show_share), show_kwh(choice.kwh.median)]
         shown.add_row(*row, *([or_dash(choice.deadline_probability, _odds)] if odds else []))
     return shown
 
@@ -114,7 +115,9 @@ def _short(text: str) -> str:
 
 
 def between(value: Range, show: Callable[[float], str]) -> str:
-    return f"{show(value.median)} ({show(value.low)} to {show(value.high)})"
+    """A median with its interval, unless all three are written alike."""
+    median, low, high = show(value.median), show(value.low), show(value.high)
+    return median if low == median == high else f"{median} ({low} to {high})"
 
 
 def write_plan(result: PlanResult, path: str | os.PathLike[str]) -> None:
@@ -168,7 +171,7 @@ def _row(choice: Choice, number: int, best: bool, address: Callable[[Choice], st
     return (
         f'<span id="choice-{number}">{linked}</span>{mark}', plan, f"{choice.batch}",
         show_seconds(choice.time.median), _dollars(choice),
-        f"{choice.kwh.median:,.3g} kWh", show_share(choice.headroom), _odds(choice.fit_probability),
+        show_kwh(choice.kwh.median), show_share(choice.headroom), _odds(choice.fit_probability),
         or_dash(choice.mfu, show_share),
     )  # fmt: skip
 
@@ -181,17 +184,14 @@ def pareto_chart(result: PlanResult) -> str:
 
     priced = all(c.cost for c in result.choices)
     times = [t for c in _shown(result) for t in (c.time.low, c.time.high)] + [c.time.median for c in result.choices]
-    x = _Axis([*times, result.deadline or times[0]], _LEFT, _WIDTH - _RIGHT)
-    y = _Axis([cost(c) for c in result.choices] + [result.budget or cost(result.choices[0])], _HEIGHT - _BELOW, _TOP)
+    costs = [cost(c) for c in result.choices]
+    x = _Axis(times, _LEFT, _WIDTH - _RIGHT, result.deadline)
+    y = _Axis(costs, _HEIGHT - _BELOW, _TOP, result.budget if priced else None)
     drawn = [_vertical(x(at), label) for at, label in ticks.seconds_by_ratio(x.low, x.high, 6)]
     across = ticks.dollars_by_ratio(y.low, y.high, 6) if priced else ticks.counts_by_ratio(y.low, y.high, 6, "devices")
     drawn += [_horizontal(y(at), label) for at, label in across]
     drawn.append(f'<text x="{_WIDTH - _RIGHT}" y="{_HEIGHT - 8}" text-anchor="end">time of the job</text>')
     drawn.append(f'<text x="0" y="{_TOP - 14}">{"its cost" if priced else "devices"}</text>')
-    if result.deadline:
-        drawn.append(_limit(x(result.deadline), None, f"deadline {show_seconds(result.deadline)}"))
-    if result.budget and priced:
-        drawn.append(_limit(None, y(result.budget), f"budget {show_dollars(result.budget)}"))
     for c in result.choices:
         drawn.append(_dot(x(c.time.median), y(cost(c)), 3, "var(--bar)", _summary(c)))
     cheaper = accumulate(map(cost, result.front), min)  # others are on the front for their memory alone
@@ -206,6 +206,7 @@ def pareto_chart(result: PlanResult) -> str:
         best = c == result.recommended
         dot = _dot(x(c.time.median), at, 7 if best else 4, "var(--good)" if best else "var(--accent)", _summary(c))
         drawn.append(f'<a href="#choice-{number}">{dot}</a>')
+    drawn += _limits(result, x, y, priced)  # over all else, which would strike their labels through
     described = "; ".join(_summary(c) for c in result.front)
     return svg(
         _WIDTH, _HEIGHT, "".join(drawn), name="front", title="Time against cost", description=described, scaled=True
@@ -213,15 +214,39 @@ def pareto_chart(result: PlanResult) -> str:
 
 
 class _Axis:
-    """Logarithmic, from one pixel to another."""
+    """Logarithmic, from one pixel to another; a limit far from all values is not on it, for they would be squeezed."""
 
-    def __init__(self, values: Sequence[float], first: float, last: float) -> None:
-        self.low, self.high = min(values) / 1.1, max(values) * 1.1
+    def __init__(self, values: Sequence[float], first: float, last: float, limit: float | None = None) -> None:
+        near = [limit] if limit and min(values) / _FAR <= limit <= max(values) * _FAR else []
+        self.low, self.high = min([*values, *near]) / 1.1, max([*values, *near]) * 1.1
         self.first, self.last = first, last
 
     def __call__(self, value: float) -> float:
         share = math.log(value / self.low) / math.log(self.high / self.low)
         return self.first + share * (self.last - self.first)
+
+    def has(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+
+def _limits(result: PlanResult, x: _Axis, y: _Axis, priced: bool) -> list[str]:
+    """The deadline and the budget as lines; those beyond the chart in words."""
+    drawn, beyond = [], []
+    if result.deadline:
+        label = f"deadline {show_seconds(result.deadline)}"
+        drawn += [_limit(x(result.deadline), None, label)] if x.has(result.deadline) else []
+        beyond += [] if drawn else [label]
+    if result.budget and priced:
+        label = f"budget {show_dollars(result.budget)}"
+        near = y.has(result.budget)
+        drawn += [_limit(None, y(result.budget), label)] if near else []
+        beyond += [] if near else [label]
+    if beyond:
+        text = escape(f"beyond the chart: {', '.join(beyond)}")
+        drawn.append(
+            f'<text class="limit-label halo" x="{_WIDTH - _RIGHT}" y="{_TOP - 14}" text-anchor="end">{text}</text>'
+        )
+    return drawn
 
 
 def _vertical(x: float, label: str) -> str:
