@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,7 +13,9 @@ from torch.nn import functional as F
 from foretell import Workload
 from foretell.capture import capture
 from foretell.cost.flops import flops, formula, total_flops
+from foretell.cost.roofline import seconds_at_peak
 from foretell.graph import Graph
+from foretell.hardware import device
 
 
 def captured(model: nn.Module, x: torch.Tensor, *, train: bool = True, precision: str = "bf16") -> Graph:
@@ -133,3 +136,15 @@ def test_gradient_accumulation_multiplies_the_work() -> None:
 def test_registering_a_formula_twice_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"aten\.mm is registered already"):
         formula("aten.mm")(lambda s: 0.0)
+
+
+def test_what_the_device_does_not_run_is_no_use_of_it() -> None:
+    """In a damaged file a product may claim to be a view: it takes no time, so it must not count as use of the peak."""
+    graph, h200 = captured(nn.Linear(512, 512, bias=False), torch.randn(256, 512)), device("h200")
+    tensors = list(graph.tensors)
+    for op in graph.ops:
+        if flops(op.signature):
+            for i in op.outputs:
+                tensors[i] = replace(tensors[i], storage=tensors[op.inputs[0]].storage)
+    assert seconds_at_peak(graph, h200) > 0
+    assert seconds_at_peak(replace(graph, tensors=tuple(tensors)), h200) == 0

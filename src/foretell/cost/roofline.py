@@ -57,6 +57,7 @@ def seconds_at_peak(graph: Graph, device: Device) -> Seconds:
         * times
         / device.peak(peak_name(call.signature, tf32=on_tf32(call.signature.name, graph.precision, device)))
         for call, times in counted
+        if call.launches  # what the device does not run is no use of it
     )
 
 
