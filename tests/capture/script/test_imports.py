@@ -126,6 +126,16 @@ ABSENT = """
 
     model = torch.nn.Linear(8, 4).cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with torch.no_grad():
+        score = fid.compare(model(torch.randn(6, 8).cuda()))
+    best = max(0.5, float(score))
+    with fid.Timer("epoch") as timer:
+        timer.log(best)
+    try:
+        import needed_by_all
+    except ImportError:
+        raise RuntimeError("pip install needed_by_all")
+    needed_by_all.note()
     mask = torch.ones(6, 4, dtype=bool).fill_diagonal_(0)  # on the host, of numbers on the device
     for _ in range(5):
         assert model(torch.randn(6, 8).cuda())[mask].shape == (20,)
@@ -142,3 +152,9 @@ def test_a_package_that_is_missing_is_missed_where_it_is_used(script: Write, tmp
     assert foretell.capture_graph(script(ABSENT % "")).facts.inputs == (6, 8)
     with pytest.raises(WorkloadError, match=r"uses maker_of_videos in line \d+ .*pip install maker_of_videos"):
         foretell.capture_graph(script(ABSENT % "maker_of_videos.write(mask)"))
+    with pytest.raises(WorkloadError, match=r"uses meshes_of_all in line \d+ .*pip install meshes_of_all"):
+        foretell.capture_graph(script(ABSENT % "torch.add(model.weight, Reader.of(1))"))
+    with pytest.raises(
+        WorkloadError, match=r"may come of what is missing: .*uses meshes_of_all .*pip install meshes_of_all"
+    ):
+        foretell.capture_graph(script(ABSENT % "{}[Reader.of(1)]"))

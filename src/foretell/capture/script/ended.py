@@ -31,6 +31,7 @@ class Ended:
     script: Script
     error: BaseException
     stand_ins: Sequence[StandIn] = ()
+    missing: Sequence[str] = ()  # what is said of packages that it called and that are not installed
 
     @property
     def frames(self) -> list[traceback.FrameSummary]:

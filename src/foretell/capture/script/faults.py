@@ -71,6 +71,11 @@ def _without_contents(ended: Ended) -> Fault:
 def _unknown(ended: Ended) -> Fault:
     """An error of Python's or a library's, in the script's own frames."""
     happened = f"{shown(ended.script.path)} failed{ended.line} with {ended.named}."
+    if ended.missing:
+        missing, _, way_out = ended.missing[-1].partition(". ")
+        return Fault(
+            whose="surroundings", cause=f"{happened} That may come of what is missing: {missing}.", way_out=way_out
+        )
     if ended.stand_ins:
         names = ", ".join(map(str, ended.stand_ins[:_NAMED])) + (", …" if len(ended.stand_ins) > _NAMED else "")
         return Fault(

@@ -8,6 +8,7 @@ import os
 import re
 import sys
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +29,7 @@ _INSTALLED_AS: Final = {
     "mecab-python3", "jieba": "jieba", "zmq": "pyzmq", "psycopg2": "psycopg2-binary", "ale_py": "ale-py", "mujoco_py":
     "mujoco-py", "pytorch_msssim": "pytorch-msssim", "lpips": "lpips", "ruamel": "ruamel.yaml", "parrots": "parrots",
 }  # fmt: skip
+_LISTS: Final = ("requirements*.txt", "pyproject.toml", "setup.py", "environment*.y*ml", "*env*.y*ml")  # in this order
 _COMPILED: Final = re.compile(r"(^_C$|_cuda$|_ext$|_cpp$|_kernel$|_kernels$|_op$|_ops$|^_ext|\._C$)")
 _FROM: Final = re.compile(r"cannot import name '([^']+)' from (?:partially initialized module )?'([^']+)'")
 
@@ -91,14 +93,26 @@ def _without(script: Script, name: str, module: str, error: ImportError) -> str 
 
 def _install(script: Script, package: str, below: str = "") -> str:
     """The command; a repository's own list of what it needs comes first."""
-    folder = Path(os.path.abspath(script.path)).parent
     named = _INSTALLED_AS.get(package, package.replace(".", "-"))
-    for place in (folder, folder.parent):
-        for wanted in sorted(place.glob("requirements*.txt")):
-            text = wanted.read_text(encoding="utf-8", errors="replace").lower()
-            if re.search(rf"\b{re.escape(named.lower())}\b", text.replace("_", "-")):
-                return f"pip install -r {os.path.relpath(wanted)}"
+    for file, words in _lists(script):
+        if found := re.search(rf"[\w.-]*\b{re.escape(named.lower().replace('_', '-'))}\b[\w.-]*", words):
+            return f"pip install -r {os.path.relpath(file)}" if file.suffix == ".txt" else f"pip install {found[0]}"
     return f"pip install '{named}<{below}'" if below else f"pip install {named}"
+
+
+def is_listed(script: Script, package: str) -> bool:
+    """Whether the script's repository lists a package as one that it needs."""
+    named = re.compile(rf"\b{re.escape(package.lower().replace('_', '-'))}\b")
+    return any(named.search(words) for _, words in _lists(script))
+
+
+def _lists(script: Script) -> Iterator[tuple[Path, str]]:
+    """Files in which a repository says what it needs, with their words in one way of writing."""
+    folder = Path(os.path.abspath(script.path)).parent
+    for pattern in _LISTS:
+        for place in dict.fromkeys((folder, folder.parent, Path.cwd())):
+            for file in sorted(place.glob(pattern)):
+                yield file, file.read_text(encoding="utf-8", errors="replace").lower().replace("_", "-")
 
 
 def distribution(name: str) -> str:

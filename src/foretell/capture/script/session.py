@@ -55,6 +55,7 @@ class Session:
         self.at_end: list[Callable[[], None]] = []  # what Python would do once the script has ended
         self.processes: list[Any] = []  # that the script has started
         self.lacking: list[str] = []  # refusals of packages that are missing, should the script never train
+        self.called: dict[str, str] = {}  # packages that are missing, and what is said of their first call
         self._autocasts = False
         self._graph: Graph | None = None
 
@@ -104,8 +105,8 @@ class Session:
         if self._graph is None:
             made, started = self.updates.made, self.started.commands
             updates = len(self.updates.sequence)
-            if self.lacking and not updates:
-                raise WorkloadError(self.lacking[0])
+            if (missing := [*self.called.values(), *self.lacking]) and not updates:
+                raise WorkloadError(missing[0])
             raise WorkloadError(advice.on_no_step(self.script, updates, optimizers=made, started=started))
         return self._graph
 
@@ -121,7 +122,12 @@ class Session:
                 else:
                     runpy.run_module(self.script.module, run_name="__main__", alter_sys=True)
         except Exception as error:
-            ended = Ended(script=self.script, error=first_of(error), stand_ins=self.findings.stand_ins)
+            ended = Ended(
+                script=self.script,
+                error=first_of(error),
+                stand_ins=self.findings.stand_ins,
+                missing=tuple(self.called.values()),
+            )
             if not self.recorder.finished and (shown := revised(ended, self.guesses)):
                 raise Contradicted(shown) from error
             raise own_words(ended) or fault_of(ended).error(ended) from error

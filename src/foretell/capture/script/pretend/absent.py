@@ -11,6 +11,9 @@ import sys
 import types
 from typing import Any, Final
 
+import torch
+from torch.utils import _pytree as pytree
+
 from foretell.capture.reads import is_library
 from foretell.capture.script.imports import provide
 from foretell.capture.script.packages import distribution, is_shared, on_missing_package
@@ -70,21 +73,54 @@ def _would_be_built(name: str) -> bool:
 
 
 class Absent(types.ModuleType):
-    """Such a package, or something of it: whoever uses it hears that it is missing."""
+    """Such a package, something of it, or what a call of it returned: nothing, until a step would need it.
+
+    Whoever gives it tensors to compute with, or computes with it, hears that it is missing. What runs without gradients
+    evaluates, and no step needs the score.
+    """
+
+    _aside = False  # came of a call without gradients
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return Absent(f"{self.__name__}.{name}")
+        return self._further(f".{name}")
+
+    def _further(self, more: str, aside: bool = False) -> Absent:
+        made = Absent(f"{self.__name__}{more}")
+        vars(made)["_aside"] = self._aside or aside
+        return made
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        package, user = distribution(self.__name__), sys._getframe(1)
-        while user.f_code.co_filename == __file__ and user.f_back is not None:
-            user = user.f_back
-        raise WorkloadError(_refusal(package, user))
+        evaluates = not torch.is_grad_enabled()
+        if not evaluates and any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves((args, kwargs))):
+            self.miss()
+        package = distribution(self.__name__)
+        _SESSION[0].stand_in(f"package {package}, which is not installed", "calls of it do nothing")
+        _SESSION[0].called.setdefault(package, _refusal(package, _user()))
+        return self._further("()", evaluates)
+
+    def miss(self, *args: Any, **kwargs: Any) -> Any:
+        """Say that the package is missing, where it is used."""
+        raise WorkloadError(_refusal(distribution(self.__name__), _user()))
+
+    def number(self) -> float:
+        return 0.0 if self._aside else self.miss()
+
+    def __int__(self) -> int:
+        return int(self.number())
+
+    def __float__(self) -> float:
+        return self.number()
 
     def __bool__(self) -> bool:
         return True
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
 
     def __instancecheck__(self, value: Any) -> bool:
         return False
@@ -95,9 +131,27 @@ class Absent(types.ModuleType):
     __ror__ = __getitem__ = __or__
 
     def __mro_entries__(self, bases: Any) -> tuple[type, ...]:
-        return (type(self.__name__.rpartition(".")[2], (), {"__init__": lambda *args, **kwargs: self()}),)
+        return (type(self.__name__.rpartition(".")[2], (), {"__init__": lambda *args, **kwargs: self.miss()}),)
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = next(leaf for leaf in pytree.tree_leaves((args, kwargs or {})) if isinstance(leaf, Absent))
+        return found.miss()
 
 
-for _name in """__iter__ __len__ __float__ __int__ __enter__ __contains__ __add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__
-    __lt__ __gt__ __le__ __ge__""".split():  # computing with it is using it
-    setattr(Absent, _name, lambda self, *others: self())
+def _user() -> Any:
+    """The frame that uses something of a package: the script's, or of a library that it handed it to."""
+    frame: Any = sys._getframe(1)
+    while frame.f_back is not None and (frame.f_code.co_filename == __file__ or "torch" in frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+def _computed(self: Absent, *others: Any) -> Any:
+    return self if self._aside else self.miss()
+
+
+for _name in "__add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __lt__ __gt__ __le__ __ge__".split():
+    setattr(Absent, _name, _computed)
+for _name in "__iter__ __len__ __contains__ __fspath__ __index__ __array__".split():
+    setattr(Absent, _name, Absent.miss)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 _RENAMED: Final[Mapping[str, str]] = {
@@ -116,7 +116,7 @@ def _strategy(found: dict[str, Any]) -> None:
 
 def _callbacks(found: dict[str, Any], given: Mapping[str, Any]) -> None:
     callbacks = found.get("callbacks") or []
-    more = list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks]
+    more = list(callbacks) if isinstance(callbacks, Sequence) else [callbacks]
     checkpoint, stops = given.get("checkpoint_callback"), given.get("early_stop_callback")
     if isinstance(checkpoint, bool):
         found["enable_checkpointing"] = checkpoint

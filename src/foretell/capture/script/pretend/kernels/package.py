@@ -50,13 +50,25 @@ def is_tried(frame: Any) -> bool:
     """Whether a script goes on without what it imports: then it has something of its own in its place."""
     code = frame.f_code
     covering = [e for e in dis._parse_exception_table(code) if e.start <= frame.f_lasti < e.end]  # type: ignore[attr-defined]
-    if not covering:
+    if not covering or all(_gives_up(code, e.target) for e in covering):
         return False
     if {"ImportError", "ModuleNotFoundError", "Exception"} & set(code.co_names):
         return True
     handled = {i.offset: i.opname for i in dis.get_instructions(code)}
     after = dict(zip(handled, list(handled)[1:], strict=False))
     return any(handled.get(after.get(e.target, -1)) == "POP_TOP" for e in covering)  # a bare except
+
+
+def _gives_up(code: Any, handler: int) -> bool:
+    """Whether what handles an error only raises another, or exits."""
+    for instruction in dis.get_instructions(code):
+        if instruction.offset < handler:
+            continue
+        if instruction.opname == "RAISE_VARARGS" or instruction.argval in ("exit", "quit"):
+            return True
+        if instruction.opname in ("POP_EXCEPT", "RERAISE"):
+            return False
+    return False
 
 
 def goes_on_without(frame: Any) -> bool | None:
