@@ -132,3 +132,47 @@ def test_a_fused_kernel_takes_what_its_traffic_takes() -> None:
     for op, seconds in zip(whole.ops, priced.seconds, strict=True):
         if op.signature.name in ("foretell.permute_rows", "foretell.weighted_gate"):
             assert 0 < seconds < 5e-6
+
+
+class Biased(Experts):
+    """As gpt-oss has them: a bias for each expert's products."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up_bias = nn.Parameter(torch.zeros(EXPERTS, 2 * INNER))
+        self.down_bias = nn.Parameter(torch.zeros(EXPERTS, WIDTH))
+
+    def forward(self, x: torch.Tensor, weights: torch.Tensor, chosen: torch.Tensor) -> tuple[Any, Any]:
+        experts, order = chosen.flatten().sort()
+        ends = torch.histc(experts.float(), EXPERTS, 0, EXPERTS - 1).cumsum(0).int()
+        rows, weights = x[order // TOP], weights.flatten()[order]
+        gate, up = (torch._grouped_mm(rows, self.up, ends) + self.up_bias[experts]).chunk(2, dim=-1)
+        opened = F.silu(gate) * up.clamp(-7.0, 7.0)
+        made = (torch._grouped_mm(opened, self.down, ends) + self.down_bias[experts]) * weights[:, None]
+        back = torch.empty_like(order)
+        back[order] = torch.arange(ROWS)
+        return made[back].view(TOKENS, TOP, WIDTH).sum(1).to(x.dtype), opened
+
+
+@pytest.mark.parametrize("precision", ["bf16", "parameters:bf16/gradients:fp32/master:fp32"])
+def test_biases_of_experts_are_part_of_the_kernels(precision: str) -> None:
+    def model() -> nn.Module:
+        mixture = Mixture(leak=False)
+        mixture.experts = Biased()
+        return nn.Sequential(nn.Linear(WIDTH, WIDTH), mixture)
+
+    step = capture(
+        workload(
+            model,
+            lambda: torch.randn(TOKENS, WIDTH),
+            loss=lambda m, x: m(x).float().pow(2).mean(),
+            kernels="megatron",
+            precision=precision,
+            optimizer=torch.optim.AdamW,
+        )
+    )
+    found = Counter(op.signature.name for op in step.ops)
+    assert found["foretell.permute_rows"] == found["foretell.unpermute_rows"] == 2
+    assert found["foretell.weighted_gate"] == found["foretell.weighted_gated_backward"] == 1
+    assert found["foretell.sum_rows"] == 2  # the gradients of both
+    parallelize(step, Plan(dp=4, ep=4))

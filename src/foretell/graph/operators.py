@@ -188,7 +188,7 @@ for _fused, _like in _FUSED.items():
         )
     )
 # Those that are written for the order in which their tensors lie: a stream of as many bytes.
-_STREAMS: Final = """permute_rows unpermute_rows weighted_gate weighted_gated_backward latent_queries latent_keys
+_STREAMS: Final = """permute_rows unpermute_rows sum_rows weighted_gate weighted_gated_backward latent_queries latent_keys
     latent_keys_backward""".split()
 for _name in _STREAMS:
     register(Operator(name=f"foretell.{_name}", family="copy", kind="stream", like="aten.clone", of_an_engine=True))

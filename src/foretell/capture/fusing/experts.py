@@ -7,7 +7,7 @@ them is one kernel each way, if nobody else needs what is made in between.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
@@ -17,6 +17,9 @@ from foretell.graph import Op
 
 _GROUPED: Final = "aten._grouped_mm"
 _OWN: Final = ("parameter", "gradient")
+_LOOKS_UP: Final = "aten.index"
+_ZEROS: Final = "aten.new_zeros"
+_ADDS_UP: Final = "aten._index_put_impl_"  # rows of gradients of a bias, by expert
 # Sorted and put back: in one kernel, or as a look-up and a sum into zeros.
 _MOVES: Final = {
     True: ("foretell.permute_rows.default", "foretell.unpermute_rows.default"),
@@ -86,6 +89,7 @@ def _pass(step: Fusing, products: list[int], widths: frozenset[int]) -> _Pass:
     while belongs(end + 1):
         end += 1
     weights = {step.made(p) for p in products if len(step.at(p).signature.outputs[0].shape) == 3}
+    weights |= {step.made(p) for p in range(begin, end + 1) if belongs(p) and _sums_biases(step, p, products[0])}
     wide = [
         p
         for p in range(begin, end + 1)
@@ -100,9 +104,18 @@ def _pass(step: Fusing, products: list[int], widths: frozenset[int]) -> _Pass:
     )
 
 
+def _sums_biases(step: Fusing, position: int, product: int) -> bool:
+    """Whether an op adds up rows of each expert, or makes the zeros that they are added to."""
+    op, experts = step.at(position), step.at(product).signature.inputs[2].shape[0]
+    made = step.tensors[op.outputs[0]].layout.shape if op.outputs else ()
+    return op.signature.name in (_ADDS_UP, _ZEROS) and len(made) == 2 and made[0] == experts
+
+
 def _on_rows(step: Fusing, op: Op, widths: frozenset[int], weights: set[int]) -> bool:
-    """Whether an op reads or makes rows: not weights of experts, nor their gradients."""
+    """Whether an op reads or makes rows: not weights of experts, nor their gradients. A bias for each row is one of them."""
     tensors = (*op.inputs, *op.outputs)
+    if op.signature.name == _LOOKS_UP and len(step.tensors[op.inputs[0]].layout.shape) == 2:
+        return _are_rows(step, op.outputs[0], widths)
     if any(step.storage(t) in weights or step.graph.storages[step.storage(t)].role in _OWN for t in tensors):
         return False
     return any(_are_rows(step, t, widths) for t in tensors)
@@ -139,6 +152,8 @@ class _Mixture:
             puts += self._backward(backward, opened, weights, index, (sort, put_back))
         for ops, target, inputs, outputs in puts:
             step.put(ops, max(ops), target, inputs, outputs)
+        if backward is not None:
+            self._sum_up(dict.fromkeys(step.storage(t) for *_, outputs in puts for t in outputs))
 
     def _backward(
         self, backward: _Pass, opened: list[int], weights: list[int], index: int, moves: tuple[str, str]
@@ -176,11 +191,35 @@ class _Mixture:
             self.step.storage(t): t
             for p in reversed(ops)
             for t in self.step.at(p).inputs
-            if self.step.storage(t) not in own and _are_rows(self.step, t, self.widths)
+            if self.step.storage(t) not in own and self._are_given(t)
         }
         if len(found) != 1:
             raise _Unlike
         return next(iter(found.values()))
+
+    def _are_given(self, tensor: int) -> bool:
+        role = self.step.graph.storages[self.step.storage(tensor)].role
+        return role not in _OWN and _are_rows(self.step, tensor, self.widths)
+
+    def _of_biases(self, storage: int) -> list[int]:
+        """Ops that add up rows as gradients of a bias, and make the zeros they are added to."""
+        step = self.step
+        found = [
+            p
+            for p in step.readers[storage]
+            if step.ops[p] is not None and _sums_biases(step, p, self.forward.products[0])
+        ]
+        sums = [p for p in found if step.at(p).signature.name == _ADDS_UP]
+        return sums if len(found) == 2 * len(sums) else []
+
+    def _sum_up(self, storages: Iterable[int]) -> None:
+        """A bias has the sum of its expert's rows as its gradient, which one kernel makes."""
+        step = self.step
+        for position in [p for s in storages for p in self._of_biases(s)]:
+            sums = step.at(position)
+            zeros = step.written[step.made(position)]
+            _, index, rows = sums.inputs[:3]
+            step.put([zeros, position], position, "foretell.sum_rows.default", [rows, index], [sums.outputs[0]])
 
     def _kept(self, ops: list[int], wanted: set[int] | None = None) -> list[int]:
         """What ops leave to others: the rows of these storages, or the one that there is; and no other rows."""
@@ -190,7 +229,8 @@ class _Mixture:
         kept = {s: made[s] for s in made if readers[s]}
         if wanted is None and len(kept) == 1:
             return list(kept.values())
-        if set(kept) != wanted or any(step.at(p).signature.name != _GROUPED for s in kept for p in readers[s]):
+        others = [p for s in kept for p in readers[s] if step.at(p).signature.name != _GROUPED]
+        if set(kept) != wanted or not all(_sums_biases(step, p, self.forward.products[0]) for p in others):
             raise _Unlike
         return list(kept.values())
 

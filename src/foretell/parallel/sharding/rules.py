@@ -23,12 +23,12 @@ _ROUTES: Final = frozenset(
      "aten.index_select", "aten.index_add", "aten.index_add_", "aten.scatter_add", "aten.scatter_", "aten.sort",
      "aten.argsort", "aten.topk", "aten.cumsum", "aten.histc", "aten.bincount", "aten.one_hot", "aten.new_zeros",
      "aten.new_empty", "aten.zeros_like", "aten._grouped_mm", "aten.scatter_add_", "foretell.permute_rows",
-     "foretell.unpermute_rows")
+     "foretell.unpermute_rows", "foretell.sum_rows")
 )  # fmt: skip
 _WHOLE_ONLY: Final = (
     "aten.convolution", "aten.convolution_backward", "aten.index", "aten.gather", "aten.scatter", "aten.index_put",
     "aten.index_select", "aten.index_add", "aten.scatter_add", "aten.roll", "aten.upsample_bilinear2d",
-    "foretell.permute_rows", "foretell.unpermute_rows",
+    "foretell.permute_rows", "foretell.unpermute_rows", "foretell.sum_rows",
 )  # fmt: skip
 
 
