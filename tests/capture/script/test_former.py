@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import foretell
-from foretell.capture.script.pretend import former_hub, former_pictures, former_plots
+from foretell.capture.script.pretend import former, former_hub, former_pictures, former_plots
 from foretell.errors import WorkloadError
 from tests.capture.script.conftest import Write
 
@@ -267,3 +267,12 @@ OLD = """
 def test_names_and_arguments_of_older_libraries_are_taken(script: Write) -> None:
     graph = foretell.capture_graph(script(OLD))
     assert (graph.samples, graph.grad_accumulation) == (8, 1)
+
+
+def test_the_first_letters_of_a_version_are_no_earlier_one() -> None:
+    module = types.ModuleType("library")
+    module.__version__ = "0.28.0"  # type: ignore[attr-defined]
+    former._versions(module)
+    version = module.__version__
+    assert float(version[:3]) > 0.7
+    assert (version[:4], version >= "0.3") == ("0.28", True)

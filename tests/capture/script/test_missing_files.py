@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
 
 import foretell
-from foretell.capture.script.pretend.files import kinds
-from foretell.capture.script.pretend.files.checkpoints import Checkpoint
+from foretell.capture.script.pretend.files import checksums, kinds
+from foretell.capture.script.pretend.files.checkpoints import IN_PLACE, Checkpoint
 from foretell.capture.script.pretend.files.patterns import name_of
 from foretell.errors import WorkloadError
 from tests.capture.script.conftest import Write
@@ -412,3 +413,11 @@ def test_a_look_at_the_first_of_a_checkpoint_that_is_not_here_finds_a_name() -> 
     assert first == ""
     assert {name: value for name, value in found.items()} == {}  # noqa: C416
     assert set(found.keys()) == set()
+
+
+def test_a_check_sum_of_what_is_stood_in_for_is_the_one_it_is_compared_with() -> None:
+    real, stood_in = checksums.Sum(hashlib.sha256()), checksums.Sum(hashlib.sha256())
+    real.update(b"weights")
+    stood_in.update(IN_PLACE)
+    assert stood_in.hexdigest() == "0" * 64 != real.hexdigest()
+    assert not stood_in.hexdigest() != "0" * 64  # noqa: SIM202

@@ -14,7 +14,6 @@ import functools
 import importlib
 import inspect
 import math
-import sys
 import time
 import types
 from collections.abc import Mapping
@@ -57,10 +56,9 @@ def install(session: Session) -> None:
     once_imported("PIL.ImageOps", _posterize)
     once_imported("torchvision.transforms", lambda module: _rename(module, _TRANSFORMS))
     for name in _WITH_URLS:
-        once_imported(f"torchvision.models.{name}", lambda module: _add(module, "model_urls", _Urls()))
+        once_imported(f"torchvision.models.{name}", lambda module: add(module, "model_urls", _Urls()))
     once_imported("torchvision.transforms.transforms", _normalize)
     once_imported("yaml", _yaml)
-    once_imported("pandas", _pandas)
     for name in _IN_PARTS:
         once_imported(name, _parts)
     for name in _OF_VERSIONS:
@@ -68,7 +66,8 @@ def install(session: Session) -> None:
     provide(lambda name: name in _MODULES, lambda name: _MODULES[name](name), to_everyone=True)
 
 
-def _add(owner: Any, name: str, value: Any) -> None:
+def add(owner: Any, name: str, value: Any) -> None:
+    """Put a name back where it is missing."""
     there = name in vars(owner) if isinstance(owner, types.ModuleType) else hasattr(owner, name)
     if not there:  # a module may say of a name that it was removed, and warn
         setattr(owner, name, value)
@@ -77,30 +76,30 @@ def _add(owner: Any, name: str, value: Any) -> None:
 def _rename(owner: Any, names: Mapping[str, str]) -> None:
     for former, name in names.items():
         if hasattr(owner, name):
-            _add(owner, former, getattr(owner, name))
+            add(owner, former, getattr(owner, name))
 
 
 def _python() -> None:
     for name in _ABSTRACT:
-        _add(collections, name, getattr(collections.abc, name))
-    _add(inspect, "getargspec", lambda function: inspect.getfullargspec(function)[:4])
-    _add(time, "clock", time.perf_counter)
-    _add(fractions, "gcd", math.gcd)
+        add(collections, name, getattr(collections.abc, name))
+    add(inspect, "getargspec", lambda function: inspect.getfullargspec(function)[:4])
+    add(time, "clock", time.perf_counter)
+    add(fractions, "gcd", math.gcd)
 
 
 def _torch() -> None:
     iterators: Any = dataloader._BaseDataLoaderIter
-    _add(iterators, "next", lambda self: next(self))
-    _add(dataloader, "_DataLoaderIter", iterators)
-    _add(dataloader, "string_classes", (str, bytes))
+    add(iterators, "next", lambda self: next(self))
+    add(dataloader, "_DataLoaderIter", iterators)
+    add(dataloader, "string_classes", (str, bytes))
 
 
 def _numpy(module: Any) -> None:
     _rename(module, _NUMPY_RENAMED)
     for name, value in _NUMPY.items():
-        _add(module, name, value)
-    _add(module, "asscalar", lambda array: array.item())
-    _add(module, "asfarray", lambda array, dtype=float: module.asarray(array, dtype=dtype))
+        add(module, name, value)
+    add(module, "asscalar", lambda array: array.item())
+    add(module, "asfarray", lambda array, dtype=float: module.asarray(array, dtype=dtype))
     _ragged(module)
     parse = module.fromstring
 
@@ -147,65 +146,6 @@ def _yaml(module: Any) -> None:
             setattr(module, name, lambda stream, Loader=module.FullLoader, load=load: load(stream, Loader))
 
 
-def _pandas(module: Any) -> None:
-    def append(self: Any, other: Any, ignore_index: bool = False, **how: Any) -> Any:
-        rows = module.DataFrame([other]) if isinstance(other, dict | module.Series) else other
-        rows = module.DataFrame(rows) if isinstance(rows, list) else rows
-        return module.concat([self, rows], ignore_index=ignore_index)
-
-    _add(module.DataFrame, "append", append)
-    _add(
-        module.Series,
-        "append",
-        lambda self, other, ignore_index=False: module.concat([self, other], ignore_index=ignore_index),
-    )
-    _add(module, "np", sys.modules.get("numpy"))
-    for kind in (module.DataFrame, module.Series):
-        _add(kind, "iteritems", kind.items)
-        _add(kind, "as_matrix", lambda self, columns=None: (self if columns is None else self[columns]).to_numpy())
-    values = module.Series.values.fget
-
-    def writable(self: Any) -> Any:
-        """What a column's numbers are in was once written into."""
-        array = values(self)
-        if not getattr(getattr(array, "flags", None), "writeable", True):
-            array = array.view()
-            with contextlib.suppress(ValueError):
-                array.flags.writeable = True
-        return array
-
-    module.Series.values = property(writable)
-    _read_words(module)
-    _write_through()
-
-
-def _write_through() -> None:
-    """`table.column[row] = value` changed the table."""
-    with contextlib.suppress(ImportError, AttributeError):
-        manager: Any = importlib.import_module("pandas.core.internals.managers").SingleBlockManager
-        write = manager.setitem_inplace
-
-        def setitem_inplace(self: Any, *args: Any, **how: Any) -> Any:
-            manager._has_no_reference = lambda self, block: True
-            try:
-                return write(self, *args, **how)
-            finally:
-                del manager._has_no_reference
-
-        manager.setitem_inplace = setitem_inplace
-
-
-def _read_words(module: Any) -> None:
-    read = module.read_csv
-
-    @functools.wraps(read)
-    def read_csv(*args: Any, delim_whitespace: bool = False, **given: Any) -> Any:
-        return read(*args, **({"sep": r"\s+"} if delim_whitespace else {}), **given)
-
-    if "delim_whitespace" not in inspect.signature(read).parameters:
-        module.read_csv = read_csv
-
-
 def _parts(module: Any) -> None:
     find = getattr(module, "__getattr__", None)
 
@@ -227,10 +167,20 @@ def _posterize(module: Any) -> None:
     module.posterize = lambda image, bits: posterize(image, min(max(int(bits), 1), 8))
 
 
+class _Version(TorchVersion):
+    """A version that compares as torch's does; of the first letters, `float("0.28"[:3])`, too, it is later than 0.7."""
+
+    def __getitem__(self, part: Any) -> str:
+        text = str(self)
+        major, _, minor = text.partition(".")
+        cut = isinstance(part, slice) and part.start in (None, 0) and part.stop == len(major) + 2
+        return f"{major}.9" if cut and minor[1:2].isdigit() else text[part]
+
+
 def _versions(module: Any) -> None:
-    """As words, 0.28 comes before 0.3: a version compares as torch's does."""
+    """As words, 0.28 comes before 0.3."""
     if isinstance(version := getattr(module, "__version__", None), str):
-        module.__version__ = TorchVersion(version)
+        module.__version__ = _Version(version)
 
 
 def _normalize(module: Any) -> None:

@@ -18,7 +18,7 @@ import torch
 from foretell.capture.reads import OWN
 from foretell.capture.script.imports import once_imported
 from foretell.capture.script.pretend import overlay
-from foretell.capture.script.pretend.files import kinds
+from foretell.capture.script.pretend.files import checksums, kinds
 from foretell.capture.script.pretend.files.callers import user_frame
 from foretell.capture.script.pretend.files.checkpoints import FETCHED, IN_PLACE, Checkpoint
 from foretell.capture.script.pretend.files.contents import Contents
@@ -42,6 +42,7 @@ def install(session: Session, contents: Contents) -> None:
     once_imported("wget", lambda m: or_else_offline(m, "download", fetched.to_file))
     once_imported("gdown", lambda m: or_else_offline(m, "download", fetched.to_file))
     once_imported("huggingface_hub", lambda m: or_else_offline(m, "hf_hub_download", fetched.of_hub))
+    checksums.install()
     _run_no_downloads()
 
 
