@@ -174,6 +174,8 @@ def test_torchtitan_takes_every_degree(tmp_path: Path) -> None:
         ("dp=8,pp=2", "deepspeed", r"cannot say pp=2"),
         ("dp=8,pp=2", "accelerate", r"cannot say pp=2"),
         ("dp=16,zero=1", "torchtitan", "zero=1"),
+        ("dp=8,pp=2,schedule=dualpipe,grad_accumulation=8", "torchtitan", "schedule=dualpipe"),
+        ("dp=16,ep=2,overlap_ep=true,grad_accumulation=8", "torchtitan", "overlap_ep"),
         ("dp=16,zero=3,checkpointing=selective", "torchtitan", "checkpointing=selective"),
         ("dp=8,pp=2", "fsdp", "pp need a trainer"),
     ],

@@ -78,7 +78,14 @@ def deepspeed(handed: Handed) -> str:
 
 def torchtitan(handed: Handed) -> str:
     plan = handed.plan
-    _refuse(handed, "torchtitan", "servers")
+    _refuse(
+        handed,
+        "torchtitan",
+        "servers",
+        "overlap_ep",
+        "delay_wgrad",
+        *(["schedule"] if plan.schedule not in _SCHEDULES else []),
+    )
     if plan.zero == 1:
         raise PlanError(
             "torchtitan shards with FSDP or not at all, which is zero=3, 2 or 0, got zero=1. Decide one of them."
