@@ -1,6 +1,7 @@
 """Configurations of trainers: what people have instead of a Workload, read into a model, its settings and a plan.
 
-A format is a module with `TRAINER`, `recognises(entries)` and `read(keys, folder)`. Nothing of a file is run.
+A format is a module with `TRAINER`, `recognises(entries)` and `read(keys, folder)`. Nothing of a file is run: recipes that are
+functions of Python are read by their statements.
 """
 
 from __future__ import annotations
@@ -18,12 +19,15 @@ from foretell.graph import Caveat
 from foretell.sources.configs.configuration import Configuration, Reader
 from foretell.sources.configs.files import SUFFIXES, is_file, read_entries
 from foretell.sources.configs.keys import Keys, shown
+from foretell.sources.configs.python_recipes import read_recipe
 from foretell.sources.configs.shell import Arguments
 
 __all__ = ["Configuration", "configuration_of", "read_configuration"]
 
 # Those that are told by the most particular keys come first.
 _FORMATS: Final = (
+    "torchtitan_recipe",
+    "bridge",
     "torchtitan",
     "torchtune",
     "litgpt",
@@ -44,14 +48,25 @@ def configuration_of(source: str, settings: Mapping[str, Any] | None = None) -> 
 
     A `model` among the settings is taken before the name that the file has is looked up.
     """
+    model = (settings or {}).get("model")
+    given = None if model is None else str(model)
+    if (recipe := _recipe(source)) is not None:
+        return read_configuration(*recipe, given)
     path = Path(source)
     if path.suffix not in SUFFIXES or not is_file(path):
         return None
     about = path.stat()
-    model = (settings or {}).get("model")
-    return _read(
-        path, about.st_mtime_ns, about.st_size, frozenset(os.environ.items()), None if model is None else str(model)
-    )
+    return _read(path, about.st_mtime_ns, about.st_size, frozenset(os.environ.items()), given)
+
+
+def _recipe(source: str) -> tuple[Mapping[str, Any], Path] | None:
+    """What a function of FILE.py:NAME makes, if it is a trainer's recipe, under a path that names both."""
+    place, _, name = source.rpartition(":")
+    path = Path(place)
+    if path.suffix != ".py" or not is_file(path):
+        return None
+    entries = read_recipe(path, name)
+    return None if entries is None else (entries, path.with_name(f"{path.name}:{name}"))
 
 
 @lru_cache(maxsize=16)
@@ -73,7 +88,7 @@ def read_configuration(entries: Mapping[str, Any], path: Path, model: str | None
             keys = Keys(entries, path.name, model=model)
             read = reader.read(keys, path.parent)
             return replace(read, caveats=(*read.caveats, *keys.caveats(), *_left_to_the_caller(entries, path)))
-    trainers = ", ".join(_reader(name).TRAINER for name in _FORMATS)
+    trainers = ", ".join(dict.fromkeys(_reader(name).TRAINER for name in _FORMATS))
     raise SourceError(
         f"'{path}' is no configuration that is known here: {', '.join(list(entries)[:8]) or 'it is empty'}. "
         f"Known are those of {trainers}, and a Hugging Face config.json."

@@ -115,6 +115,13 @@ class Keys:
         self._parts.append(made)
         return made
 
+    def read_as(self, entries: Mapping[str, Any], model: str | None = None) -> Keys:
+        """The same file by entries that say it in another trainer's words, which are all accounted for there."""
+        made = Keys(entries, self.file, self._inside, model or self.model)
+        self._used.update(self._entries)
+        self._parts.append(made)
+        return made
+
     def left(self) -> list[str]:
         """What nobody has asked for so far."""
         return [name for name in self._entries if name not in self._used]
