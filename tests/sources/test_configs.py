@@ -299,6 +299,7 @@ EXPERTS = "--num-experts 8 --moe-router-topk 2 --expert-model-parallel-size 4 --
     [
         ("", "dp=8,ep=4,overlap_ep=true"),
         ("--delay-wgrad-compute", "dp=8,ep=4,overlap_ep=true,delay_wgrad=true"),
+        ("--moe-a2a-overlap", "dp=8,ep=4,overlap_ep=true,delay_wgrad=true"),
         ("--pipeline-model-parallel-size 2", "dp=4,pp=2,ep=4,stages=15-15"),
         ("--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 3",
          "dp=4,pp=2,ep=4,overlap_ep=true,schedule=interleaved,virtual_stages=3,stages=5-5-5-5-5-5"),

@@ -27,7 +27,7 @@ TRAINER: Final = "Megatron-LM"
 _SIZES: Final = {"num_layers", "hidden_size", "num_attention_heads"}
 _SHARDED: Final = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 _RECIPE: Final = "MODEL_ARGS"  # of the project's own tests
-_NESTED: Final = ("language_model", "model_parallel", "model", "trainer")  # of its YAML, and of NeMo's
+_NESTED: Final = ("language_model", "model_parallel", "model", "trainer", "comm_overlap")  # of its YAML, and of NeMo's
 # Names of earlier versions, and of Megatron-DeepSpeed.
 _ALIASES: Final = {
     "moe_expert_parallel_size": "expert_model_parallel_size", "num_key_value_heads": "num_query_groups", "model_parallel_size":

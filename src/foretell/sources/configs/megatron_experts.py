@@ -10,6 +10,7 @@ from foretell.sources.configs.keys import Keys
 _FLEXIBLE: Final = "flex"  # the dispatcher of those that send a token once
 _ONCE: Final = ("deepep", "hybridep", "ncclep")
 _OVERLAP: Final = "overlap_moe_expert_parallel_comm"
+_BRIDGE_OVERLAP: Final = "moe_a2a_overlap"  # Megatron-Bridge's word for it, with gradients of weights delayed
 
 
 def kernels(keys: Keys) -> str:
@@ -54,7 +55,8 @@ def experts_plan(keys: Keys, *, tp: int, sequence_parallel: bool) -> dict[str, A
 
 def overlapped(keys: Keys, plan: Mapping[str, Any]) -> dict[str, bool]:
     """What runs beside rows on their way to experts: another micro-batch, where the schedule has pairs, and its own weights."""
-    wanted, delayed = (keys.flag(name) for name in (_OVERLAP, "delay_wgrad_compute"))
+    wanted, delayed, both = (keys.flag(name) for name in (_OVERLAP, "delay_wgrad_compute", _BRIDGE_OVERLAP))
+    wanted, delayed = wanted or both, delayed or both
     if not wanted or plan["ep"] == 1:
         return {}
     if plan["pp"] > 1 and plan.get("virtual_stages", 1) == 1:
