@@ -13,9 +13,10 @@ import typer
 from foretell.cli.hosts import read_host
 from foretell.cli.terminal import note, progress
 from foretell.errors import InputError
+from foretell.units import parse_seconds
 
 if TYPE_CHECKING:
-    from foretell import Cluster, Conditions, JobLength, Script
+    from foretell import Cluster, Conditions, Interruptions, JobLength, Script
     from foretell.planner.pool import Runner
 
 WHAT: Final = "What runs, and where"
@@ -89,6 +90,14 @@ Prices = Annotated[
     list[Path] | None,
     option(PRICES, "--prices", "What instances cost: a table of your own, or vms.csv of SkyPilot's catalog.", "FILE"),
 ]
+Startup = Annotated[str | None, option(JOB, "--startup", "Until the first step; in plan usually 5min.", "TIME")]
+Failures = Annotated[
+    float | None, option(JOB, "--failures", "Interruptions per device and hour; usually 2e-5.", "RATE")
+]
+Preemptions = Annotated[
+    float | None, option(JOB, "--preemptions", "Spot nodes taken back, per node and hour; usually 0.1.", "RATE")
+]
+Restart = Annotated[str | None, option(JOB, "--restart", "To go on after one; usually 10min.", "TIME")]
 Model = Annotated[
     str | None,
     option(PRICES, "--model", "What prices operators: a shipped model, a fitted folder, or roofline.", "NAME"),
@@ -274,20 +283,46 @@ def _rate(loader: str | None) -> float | None:
     return rate
 
 
-def job_of(samples: str | None, tokens: str | None, evaluate: str | None, checkpoint: str | None) -> JobLength | None:
+def interruptions(
+    usual: Interruptions | None, failures: float | None, preemptions: float | None, restart: str | None
+) -> Interruptions:
+    """The usual ones with what is given instead."""
     import foretell
 
+    usual = usual or foretell.Interruptions()
+    return foretell.Interruptions(
+        per_device_hour=usual.per_device_hour if failures is None else failures,
+        per_node_hour=usual.per_node_hour if preemptions is None else preemptions,
+        restart=usual.restart if restart is None else parse_seconds(restart),
+    )
+
+
+def job_of(
+    samples: str | None,
+    tokens: str | None,
+    pauses: tuple[str | None, str | None],
+    stops: tuple[str | None, float | None, float | None, str | None],
+) -> JobLength | None:
+    """A job of `predict`: pauses to evaluate and save; its start, failures, preemptions and restart where one is given."""
+    import foretell
+
+    (evaluate, checkpoint), (startup, *given) = pauses, stops
     if samples is None and tokens is None:
-        if evaluate or checkpoint:
+        if evaluate or checkpoint or any(each is not None for each in stops):
             raise InputError(
-                "--evaluate and --checkpoint are pauses of a job. Give its length: --job-samples or --job-tokens."
+                "--evaluate and --checkpoint are pauses of a job, --startup and --failures of it too. Give its length: "
+                "--job-samples or --job-tokens."
             )
         return None
+    failures, preemptions, restart = stops[1:]
+    stopped = any(each is not None for each in given)
     return foretell.JobLength(
         samples=count("--job-samples", samples),
         tokens=count("--job-tokens", tokens),
         evaluation=foretell.Pause.parse(evaluate) if evaluate else None,
         checkpoint=foretell.Pause.parse(checkpoint) if checkpoint else None,
+        startup=0.0 if startup is None else parse_seconds(startup),
+        interruptions=interruptions(None, failures, preemptions, restart) if stopped else None,
     )
 
 

@@ -29,14 +29,10 @@ def plan(
     dataset: Annotated[str | None, option(JOB, "--dataset", "Samples of an epoch.", "N")] = None,
     evaluate: options.Evaluate = None,
     checkpoint: options.Checkpoint = None,
-    startup: Annotated[str | None, option(JOB, "--startup", "Until the first step; usually 5min.", "TIME")] = None,
-    failures: Annotated[
-        float | None, option(JOB, "--failures", "Interruptions per device and hour; usually 2e-5.", "RATE")
-    ] = None,
-    preemptions: Annotated[
-        float | None, option(JOB, "--preemptions", "Spot nodes taken back, per node and hour; usually 0.1.", "RATE")
-    ] = None,
-    restart: Annotated[str | None, option(JOB, "--restart", "To go on after one; usually 10min.", "TIME")] = None,
+    startup: options.Startup = None,
+    failures: options.Failures = None,
+    preemptions: options.Preemptions = None,
+    restart: options.Restart = None,
     deadline: Annotated[str | None, option(GOAL, "--deadline", "It must be done in this time: 36h.", "TIME")] = None,
     budget: Annotated[float | None, option(GOAL, "--budget", "It may cost so many dollars.", "DOLLARS")] = None,
     confidence: Annotated[float, option(GOAL, "--confidence", "How sure that shall be, as a probability.", "P")] = 0.9,
@@ -187,17 +183,12 @@ def _job(
     length = foretell.JobLength.usual(
         samples=n["--samples"], tokens=n["--tokens"], epochs=n["--epochs"], dataset=n["--dataset"], spot=term == "spot"
     )
-    usual = length.interruptions or foretell.Interruptions()
     return replace(
         length,
         evaluation=foretell.Pause.parse(evaluate) if evaluate else None,
         checkpoint=foretell.Pause.parse(checkpoint) if checkpoint else None,
         startup=length.startup if startup is None else parse_seconds(startup),
-        interruptions=foretell.Interruptions(
-            per_device_hour=usual.per_device_hour if failures is None else failures,
-            per_node_hour=usual.per_node_hour if preemptions is None else preemptions,
-            restart=usual.restart if restart is None else parse_seconds(restart),
-        ),
+        interruptions=options.interruptions(length.interruptions, failures, preemptions, restart),
     )
 
 

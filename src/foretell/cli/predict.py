@@ -82,6 +82,10 @@ def predict(
     job_tokens: options.JobTokens = None,
     evaluate: options.Evaluate = None,
     checkpoint: options.Checkpoint = None,
+    startup: options.Startup = None,
+    failures: options.Failures = None,
+    preemptions: options.Preemptions = None,
+    restart: options.Restart = None,
     prices: options.Prices = None,
     model: options.Model = None,
     profile: options.Profile = None,
@@ -102,7 +106,7 @@ def predict(
     source, script = options.source_or_launch(source, launch, arguments, fake_data, opaque, nproc)
     methods.refuse(method, resources, {"--server": server, "--fit-batch": fit_batch, "--lengths": lengths})
     methods.refuse(method, False, {"a script": script})
-    job = options.job_of(job_samples, job_tokens, evaluate, checkpoint)
+    job = options.job_of(job_samples, job_tokens, (evaluate, checkpoint), (startup, failures, preemptions, restart))
     conditions = options.conditions_of(loader, jitter, expert_skew, trainer, host)
     chosen = dict(trainer_settings(script or source, chosen, conditions) or {})
     if server is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from foretell.errors import InputError, check_count, check_number
@@ -47,8 +47,26 @@ class Pause:
 USUAL_FAILURES: Final = 2e-5  # per device and hour
 # Bamboo (arXiv 2204.12013) replays traces of spot clusters that lose 10, 16 and 33 % of their nodes per hour.
 USUAL_PREEMPTIONS: Final = 0.10  # per spot node and hour
+# Factor within which 90 % of clusters lie: Llama 3 has 2.0e-5; OPT-175B (arXiv 2205.01068) 7e-5, 35 restarts by hand and 70
+# others on 992 A100 in two months; BLOOM (arXiv 2211.05100) 2.3e-5, one or two a week on 384 A100; Meta's research clusters
+# (arXiv 2410.21680) 3.4e-5 and 1.2e-5, 6.5 and 2.3 per thousand node-days.
+USUAL_SPREAD: Final = 3.0
+USUAL_SAVING: Final[Seconds] = 30.0  # devices wait for a checkpoint (docs/guide/planning.md)
+_NINETY: Final = 1.645  # standard deviations either side that 90 % of a normal distribution lie within
 USUAL_STARTUP: Final[Seconds] = 300.0  # until the first step (docs/guide/planning.md)
 _LONGEST: Final[Seconds] = 1e12
+_MOST: Final = 1e3  # interruptions per hour
+
+
+def best_period(saving: Seconds, rate: float) -> Seconds | None:
+    """Seconds of work between checkpoints that lose the least: Daly (FGCS 22, 2006), whose first term is Young's √(2 × saving ÷ rate)."""
+    if not rate or not saving:
+        return None
+    between = 1 / rate
+    if saving >= 2 * between:
+        return between
+    part = saving / (2 * between)
+    return math.sqrt(2 * saving * between) * (1 + math.sqrt(part) / 3 + part / 9) - saving
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,13 +90,32 @@ class Interruptions:
     per_node_hour: float = 0.0  # of spot nodes that are taken back
 
     def __post_init__(self) -> None:
-        check_number("interruptions", self.per_device_hour, "per device and hour, from 0 to 1000", InputError, most=1e3)
-        check_number("preemptions", self.per_node_hour, "per node and hour, from 0 to 1000", InputError, most=1e3)
+        check_number(
+            "interruptions", self.per_device_hour, "per device and hour, from 0 to 1000", InputError, most=_MOST
+        )
+        check_number("preemptions", self.per_node_hour, "per node and hour, from 0 to 1000", InputError, most=_MOST)
         check_number("seconds of a restart", self.restart, "a number of at least 0", InputError)
 
     def rate(self, devices: int, nodes: int = 1) -> float:
         """Per second, of all of them."""
         return (self.per_device_hour * devices + self.per_node_hour * nodes) / 3600
+
+    @property
+    def spread(self) -> float:
+        """How many times more or fewer there may be: rates that are given are known, usual ones differ by cluster."""
+        usual = self.per_device_hour == USUAL_FAILURES or self.per_node_hour == USUAL_PREEMPTIONS
+        return USUAL_SPREAD if usual else 1.0
+
+    def times(self, factor: float) -> Interruptions:
+        """So many times as often."""
+        device, node = (min(rate * factor, _MOST) for rate in (self.per_device_hour, self.per_node_hour))
+        return replace(self, per_device_hour=device, per_node_hour=node)
+
+    def deviation(self, seconds: Seconds, segment: Seconds, devices: int, nodes: int = 1) -> Seconds:
+        """Standard deviation of what chance makes of a job: each of Poisson's interruptions costs a restart, and anything up
+        to a segment again."""
+        each = self.restart**2 + self.restart * segment + segment**2 / 3
+        return math.sqrt(self.rate(devices, nodes) * seconds * each)
 
     def lengthened(self, work: Seconds, segment: Seconds, devices: int, nodes: int = 1) -> Seconds:
         """What `work` takes on average, where each `segment` of it is tried until it is not interrupted.
@@ -109,6 +146,9 @@ class Job:
     startup_seconds: Seconds = 0.0
     interruption_seconds: Seconds = 0.0  # to interruptions: work done again, and restarts
     goodput: float = 1.0  # the part of the time in which steps were made that count
+    goodput_low: float = 1.0
+    goodput_high: float = 1.0
+    best_checkpoint_period: Seconds | None = None  # Daly's; None where nothing interrupts the job
 
     def share(self, seconds: Seconds | None) -> float | None:
         """Of the job as forecast, by which dollars and joules change too."""
@@ -198,9 +238,11 @@ class JobLength:
             )
         steps = math.ceil((self.samples or self.tokens or 0.0) / each)
         evaluating, saving = (0.0 if p is None else p.total(steps) for p in (self.evaluation, self.checkpoint))
-        working = steps * step + evaluating + saving
-        seconds = self._all(steps, step, devices, nodes)
-        interrupted = seconds - working - self.startup
+        place = devices, nodes
+        seconds, (shorter, longer) = self._all(steps, step, *place), self._unsure(steps, step, *place)
+        ends = [None if within is None else self._all(steps, each, *place) for each in within or (step, step)]
+        saves = USUAL_SAVING if self.checkpoint is None else self.checkpoint.seconds
+        stops = self.interruptions
         return Job(
             steps=steps,
             seconds=seconds,
@@ -208,16 +250,39 @@ class JobLength:
             checkpoint_seconds=saving,
             dollars=None if dollars_per_hour is None else dollars_per_hour * seconds / 3600,
             joules=(seconds - saving - self.startup) * watts + (saving + self.startup) * idle_watts,
-            low=self._all(steps, within[0], devices, nodes) if within else None,
-            high=self._all(steps, within[1], devices, nodes) if within else None,
+            low=None if ends[0] is None else seconds * math.exp(-math.hypot(math.log(seconds / ends[0]), shorter)),
+            high=None if ends[1] is None else seconds * math.exp(math.hypot(math.log(ends[1] / seconds), longer)),
             startup_seconds=self.startup,
-            interruption_seconds=interrupted,
+            interruption_seconds=seconds - (steps * step + evaluating + saving) - self.startup,
             goodput=steps * step / seconds if seconds else 1.0,
+            goodput_low=steps * step / seconds * math.exp(-longer) if seconds else 1.0,
+            goodput_high=min(steps * step / seconds * math.exp(shorter), 1.0) if seconds else 1.0,
+            best_checkpoint_period=None if stops is None else best_period(saves, stops.rate(devices, nodes)),
         )
+
+    def _unsure(self, steps: int, step: Seconds, devices: int, nodes: int) -> tuple[float, float]:
+        """By which part interruptions may make a job shorter and longer, as logarithms: by chance, and as clusters differ."""
+        seconds, stops = self._all(steps, step, devices, nodes), self.interruptions
+        if stops is None or not seconds or not stops.rate(devices, nodes):
+            return 0.0, 0.0
+        segment = steps * step if self.checkpoint is None else self.checkpoint.every * step + self.checkpoint.seconds
+        chance = _NINETY * stops.deviation(seconds, min(segment, seconds), devices, nodes) / seconds
+        fewer, more = (
+            replace(self, interruptions=stops.times(factor))._all(steps, step, devices, nodes)
+            for factor in (1 / stops.spread, stops.spread)
+        )
+        least = self._least(steps, step) / seconds  # nothing is shorter than a job that is never interrupted
+        shorter = min(math.hypot(math.log(seconds / fewer), chance), -math.log(least) if 0 < least < 1 else 0.0)
+        return shorter, math.hypot(math.log(more / seconds), math.log1p(chance))
+
+    def _least(self, steps: int, step: Seconds) -> Seconds:
+        """Without interruptions."""
+        pauses = sum(p.total(steps) for p in (self.evaluation, self.checkpoint) if p is not None)
+        return self.startup + steps * step + pauses
 
     def _all(self, steps: int, step: Seconds, devices: int, nodes: int) -> Seconds:
         """From the start to the end."""
-        work = steps * step + sum(p.total(steps) for p in (self.evaluation, self.checkpoint) if p is not None)
+        work = self._least(steps, step) - self.startup
         if self.interruptions is None:
             return self.startup + work
         segment = work if self.checkpoint is None else self.checkpoint.every * step + self.checkpoint.seconds

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from foretell.forecasting.energy import idle_watts
-from foretell.forecasting.job import Job, JobLength, Pause
+from foretell.forecasting.job import USUAL_SAVING, Job, JobLength, Pause, best_period
 from foretell.hardware import Cluster, Term
 from foretell.planner.candidates import Candidate
 from foretell.planner.goal import Goal
@@ -18,7 +18,6 @@ from foretell.units import Seconds
 
 # What a job is taken to be where nothing is given (docs/guide/planning.md).
 SAVED_EVERY: Final[Seconds] = 3600.0
-SAVING: Final[Seconds] = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +66,7 @@ class JobTerms:
         length, nodes = self.length, len(cluster.nodes)
         if length.checkpoint is None and length.interruptions is not None:
             often = _saved_every(length.interruptions.rate(cluster.devices, nodes))
-            length = replace(length, checkpoint=Pause(every=max(1, math.ceil(often / o.seconds)), seconds=SAVING))
+            length = replace(length, checkpoint=Pause(every=max(1, math.ceil(often / o.seconds)), seconds=USUAL_SAVING))
         return length.cost(
             step=o.seconds,
             within=(o.step.low, o.step.high),
@@ -87,11 +86,14 @@ def _odds(of: Range, limit: float | None) -> float | None:
 
 
 def _saved_every(rate: float) -> Seconds:
-    """Young's interval between checkpoints (CACM 17, 1974), √(2 × saving / rate of interruptions), or an hour."""
-    return min(SAVED_EVERY, math.sqrt(2 * SAVING / rate)) if rate else SAVED_EVERY
+    """The best period, and at least an hour's."""
+    return min(SAVED_EVERY, best_period(USUAL_SAVING, rate) or SAVED_EVERY)
 
 
 def _goodput(job: Job, step: Range) -> Range:
     """Steps that count, as a part of the job, with steps as short and as long as the interval has them."""
-    ends = [job.steps * each / whole for each, whole in ((step.low, job.low), (step.high, job.high)) if whole]
+    ends = [job.goodput_low, job.goodput_high]
+    ends += [
+        min(job.steps * each / whole, 1.0) for each, whole in ((step.low, job.low), (step.high, job.high)) if whole
+    ]
     return Range(median=job.goodput, low=min([job.goodput, *ends]), high=max([job.goodput, *ends]))

@@ -238,6 +238,12 @@ def job_words(forecast: Forecast) -> list[str]:
     words = [show_seconds(job.seconds), f"{job.steps:,} steps"]
     pauses = (("evaluating", job.evaluation_seconds), ("saving", job.checkpoint_seconds))
     words += [f"{show_seconds(seconds)} {what}" for what, seconds in pauses if seconds]
+    if job.interruption_seconds > 0:
+        words.append(
+            f"{show_seconds(job.interruption_seconds)} for interruptions, {show_share(job.goodput)} in steps that count"
+        )
+    if job.interruption_seconds > 0 and job.best_checkpoint_period is not None:
+        words.append(f"best saved every {show_seconds(job.best_checkpoint_period)} (Daly)")
     if job.dollars is not None:
         words.append(show_dollars(job.dollars))
     return [*words, f"{show_kwh(job.joules / 3.6e6)} in devices"]

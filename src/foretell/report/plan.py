@@ -63,6 +63,8 @@ def _facts(choice: Choice) -> list[tuple[str, str]]:
             f"{between(choice.time, show_seconds)}, {between(choice.goodput, show_share)} of it in steps that count",
         )
     )
+    if (often := choice.job.best_checkpoint_period) is not None:
+        facts.append(("saving", f"best every {show_seconds(often)} of work, by Daly's rule"))
     if choice.cost:
         source = f"; {choice.price}" if choice.price else ""
         facts.append(("cost", f"{between(choice.cost, show_dollars)}{source}"))
