@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import re
 import shlex
 import subprocess
-import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,17 +20,17 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
 
 from foretell.errors import InputError, PlanError
 from foretell.forecasting.job import Job
-from foretell.planner.handover import FORMATS, hand_over
+from foretell.hardware import Cluster
+from foretell.planner.handover import TOOLS, fields, hand_over
 from foretell.planner.result import Choice, Range
 from foretell.plans import Plan
-from foretell.sources.configs import configuration_of
 from tests.parallel.models import Llama
 
 
-def chosen(plan: str, cluster: str = "2x8xh100-sxm", batch: int = 2) -> Choice:
+def chosen(plan: str, cluster: str = "2x8xh100-sxm", batch: int = 2, precision: str = "fp32") -> Choice:
     hours = Range(median=3600.0 * 30, low=3600.0 * 25, high=3600.0 * 36.5)
     return Choice(
-        cluster=cluster, devices=16, plan=plan, batch=batch, global_batch=64, settings={"precision": "bf16", "seq": "4096"},
+        cluster=cluster, devices=16, plan=plan, batch=batch, global_batch=64, settings={"seq": "4096"}, precision=precision,
         step=hours.times(1e-5), time=hours, cost=None, price=None, goodput=hours, kwh=hours, memory=1, capacity=2, headroom=0.5,
         fit_probability=1.0, deadline_probability=None, budget_probability=None, mfu=0.4, exposed_communication=0.0,
         bubble=0.0, calibrated=False,
@@ -53,7 +51,8 @@ def test_a_slurm_job_ends_at_the_upper_end_of_the_interval(tmp_path: Path) -> No
     script = hand_over(chosen("dp=16,zero=3"), "slurm", name="Llama 8B!")
     told = dict(re.findall(r"^#SBATCH --([a-z-]+)=(\S+)$", script, flags=re.MULTILINE))
     assert told == {
-        "job-name": "llama-8b", "nodes": "2", "ntasks-per-node": "1", "gpus-per-node": "8", "time": "1-12:30:00",
+        "job-name": "llama-8b", "nodes": "2", "ntasks-per-node": "1", "gpus-per-node": "8", "cpus-per-task": "64",
+        "time": "1-12:30:00",
     }  # fmt: skip
     assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
 
@@ -70,38 +69,10 @@ def test_a_kubernetes_job_for_kueue() -> None:
 
 
 def test_a_skypilot_task() -> None:
-    task = yaml.safe_load(hand_over(chosen("dp=16,zero=3"), "skypilot"))
-    assert task["resources"]["accelerators"] == "H100:8"
+    task = yaml.safe_load(hand_over(chosen("dp=16,zero=3", "2xaws:p5.48xlarge"), "skypilot"))
+    assert task["resources"] == {"accelerators": "H100:8", "infra": "aws", "network_tier": "best"}
     assert task["num_nodes"] == 2
     assert subprocess.run(["bash", "-n"], input=task["run"], text=True, check=False).returncode == 0
-
-
-@pytest.mark.parametrize(
-    "plan", ["dp=16,zero=3,grad_accumulation=2", "dp=16,zero=2,grad_accumulation=4", "dp=16,grad_accumulation=2"]
-)
-@pytest.mark.parametrize("to", ["accelerate", "deepspeed", "torchtitan"])
-def test_a_trainers_file_reads_back_as_the_plan(plan: str, to: str, tmp_path: Path) -> None:
-    path = tmp_path / FORMATS[to][0]
-    text = hand_over(chosen(plan), to)
-    if to == "torchtitan":
-        text = '[model]\nname = "llama3"\nflavor = "8B"\n' + text
-        tomllib.loads(text)
-    path.write_text(text)
-    read = configuration_of(str(path))
-    assert read is not None
-    got, wanted = read.template().plan_for(16, 2), Plan.parse(plan)
-    assert (got.dp, got.zero) == (16, wanted.zero)
-    if to == "accelerate":  # its launcher takes them as an argument
-        assert f"--gradient_accumulation_steps {wanted.grad_accumulation} " in text
-    else:
-        assert (got.grad_accumulation or read.settings.get("grad_accumulation")) == wanted.grad_accumulation
-
-
-def test_precisions_said_apart_are_those_computed_in() -> None:
-    apart = {"precision": "parameters:bf16/gradients:fp32/master:fp32"}
-    choice = replace(chosen("dp=16,zero=2"), settings=apart)
-    assert yaml.safe_load(hand_over(choice, "accelerate"))["mixed_precision"] == "bf16"
-    assert json.loads(hand_over(choice, "deepspeed"))["bf16"] == {"enabled": True}
 
 
 # What tools say of their own files, where they are installed.
@@ -119,55 +90,6 @@ def test_torchrun_takes_its_line() -> None:
         )
 
 
-@pytest.mark.parametrize("plan", ["dp=16,zero=3", "dp=16,zero=2,checkpointing=full", "dp=16", "dp=4,tp=4,zero=3"])
-def test_accelerate_takes_its_file(plan: str, tmp_path: Path) -> None:
-    launch = pytest.importorskip("accelerate.commands.launch")
-    path = tmp_path / "accelerate.yaml"
-    path.write_text(hand_over(chosen(plan), "accelerate"))
-    asked = launch.launch_command_parser().parse_args(["--config_file", str(path), "train.py"])
-    read, _, _ = launch._validate_launch_command(asked)
-    assert (read.num_processes, read.num_machines, read.mixed_precision) == (16, 2, "bf16")
-    assert read.use_fsdp == ("zero" in plan)
-
-
-def test_deepspeed_takes_its_file() -> None:
-    zero = pytest.importorskip("deepspeed.runtime.zero.config")
-    for stage in (1, 2, 3):
-        told = json.loads(hand_over(chosen(f"dp=16,zero={stage}"), "deepspeed"))
-        assert zero.DeepSpeedZeroConfig(**told["zero_optimization"]).stage == stage
-
-
-def test_kubernetes_takes_the_job_and_its_service() -> None:
-    validator = pytest.importorskip("kubernetes_validate")
-    for document in yaml.safe_load_all(hand_over(chosen("dp=16,zero=3"), "kubernetes", name="llama")):
-        validator.validate(document, "1.30", strict=True)
-
-
-def test_skypilot_takes_the_task() -> None:
-    schemas = pytest.importorskip("sky.utils.schemas")
-    jsonschema = pytest.importorskip("jsonschema")
-    task = yaml.safe_load(hand_over(chosen("dp=16,zero=3"), "skypilot"))
-    jsonschema.validate(task, schemas.get_task_schema())
-    jsonschema.validate(task["resources"], schemas.get_resources_schema())
-
-
-def test_torchtitan_takes_every_degree(tmp_path: Path) -> None:
-    path = tmp_path / "run.toml"
-    text = hand_over(
-        chosen("dp=2,tp=4,pp=2,zero=2,grad_accumulation=8,sequence_parallel=true,checkpointing=full"), "torchtitan"
-    )
-    path.write_text('[model]\nname = "llama3"\nflavor = "8B"\n' + text)
-    found = configuration_of(str(path))
-    assert found is not None
-    read = found.template().plan_for(16, 2)
-    assert (read.dp, read.tp, read.pp, read.zero, read.checkpointing) == (2, 4, 2, 2, "full")
-    assert (found.settings["batch"], read.grad_accumulation) == (
-        2,
-        8,
-    )  # the tool's own batch is that of all micro-batches
-    assert tomllib.loads(text)["parallelism"]["pipeline_parallel_microbatch_size"] == 2
-
-
 @pytest.mark.parametrize(
     ("plan", "to", "message"),
     [
@@ -177,12 +99,28 @@ def test_torchtitan_takes_every_degree(tmp_path: Path) -> None:
         ("dp=8,pp=2,schedule=dualpipe,grad_accumulation=8", "torchtitan", "schedule=dualpipe"),
         ("dp=16,ep=2,overlap_ep=true,grad_accumulation=8", "torchtitan", "overlap_ep"),
         ("dp=16,zero=3,checkpointing=selective", "torchtitan", "checkpointing=selective"),
-        ("dp=8,pp=2", "fsdp", "pp need a trainer"),
+        ("dp=8,pp=2", "fsdp", r"cannot say pp=2. .*hand over to torchtitan"),
+        ("dp=16,zero=3,checkpointing=full", "deepspeed", r"cannot say checkpointing=full. .* torchtitan or fsdp"),
+        ("dp=16,zero=3,checkpointing=selective", "accelerate", "whole blocks or nothing"),
+        ("dp=8,tp=2,sequence_parallel=true,zero=3", "accelerate", "cannot say sequence_parallel=True"),
+        ("dp=8,pp=2,schedule=interleaved,virtual_stages=3", "torchtitan", "has 2 stages on a device"),
+        ("dp=8,tp=2", "torchtitan", "sequence_parallel=true"),
+        ("dp=16,zero=3,offload=optimizer", "torchtitan", "moves parameters"),
+        ("dp=16,zero=3,checkpointing=full", "lightning", "cannot say checkpointing=full"),
     ],
 )
 def test_what_a_tool_cannot_say_is_refused(plan: str, to: str, message: str) -> None:
     with pytest.raises(PlanError, match=message):
         hand_over(chosen(plan), to)
+
+
+def test_precisions_that_a_tool_keeps_otherwise_are_refused() -> None:
+    with pytest.raises(PlanError, match=r"cannot say precision=bf16. It has fp32, .*hand over to fsdp"):
+        hand_over(chosen("dp=16,zero=3", precision="bf16"), "deepspeed")  # it would keep fp32 copies
+    with pytest.raises(PlanError, match="under FSDP alone"):
+        hand_over(chosen("dp=16,checkpointing=full", precision="amp-bf16"), "accelerate")
+    with pytest.raises(PlanError, match="no optimizer with fp32 copies"):
+        hand_over(chosen("dp=16,zero=3", precision="parameters:bf16/master:fp32"), "fsdp")
 
 
 def test_unknown_tools_and_uneven_nodes_are_refused() -> None:
@@ -231,9 +169,8 @@ def test_the_setup_code_shards_a_model_that_computes_the_same(plan: str, tmp_pat
 
 
 def test_every_format_is_text() -> None:
-    for to in FORMATS:
+    for to in TOOLS:
         assert hand_over(chosen("dp=16,zero=3"), to).endswith("\n")
-    assert json.loads(hand_over(chosen("dp=16,zero=3"), "deepspeed"))["train_batch_size"] == 32
 
 
 def test_a_spot_price_asks_for_spot_nodes() -> None:
@@ -243,3 +180,50 @@ def test_a_spot_price_asks_for_spot_nodes() -> None:
     )
     assert spot == {**on_demand, "use_spot": True}
     assert "use_spot" not in on_demand
+
+
+def test_the_script_is_told_the_plan() -> None:
+    choice = chosen("dp=8,tp=2,zero=3,grad_accumulation=4")
+    line = hand_over(choice, "torchrun", command="train.py --tp {tp} --batch {batch} --json '{\"a\": 1}'").splitlines()
+    assert shlex.split(line[-1])[-6:] == ["train.py", "--tp", "2", "--batch", "2", "--json", '{"a": 1}'][-6:]
+    told = dict(word.split("=", 1) for word in shlex.split(line[1])[1:])
+    assert told["FORETELL_PLAN"] == choice.plan
+    assert (told["FORETELL_BATCH"], told["FORETELL_GRAD_ACCUMULATION"], told["FORETELL_ZERO"]) == ("2", "4", "3")
+    assert told["FORETELL_PRECISION"] == choice.precision
+    assert yaml.safe_load(hand_over(choice, "skypilot"))["envs"] == told
+    job = next(yaml.safe_load_all(hand_over(choice, "kubernetes")))
+    [container] = job["spec"]["template"]["spec"]["containers"]
+    assert {each["name"]: each["value"] for each in container["env"]} == told
+    with pytest.raises(InputError, match=r"'tpp' is not known. Did you mean 'tp'"):
+        hand_over(choice, "torchrun", command="train.py --tp {tpp}")
+
+
+def test_boards_have_the_names_of_each_cloud() -> None:
+    def resources(cluster: str) -> dict[str, Any]:
+        plan = f"dp={Cluster.parse(cluster).devices}"
+        found: dict[str, Any] = yaml.safe_load(hand_over(chosen(plan, cluster), "skypilot"))["resources"]
+        return found
+
+    assert resources("2x8xh100-sxm")["network_tier"] == "best"
+    assert "network_tier" not in resources("8xh100-sxm")
+    assert resources("rtx-4090")["accelerators"] == "RTX4090:1"
+    on_runpod = resources("runpod:h100-sxm")
+    assert on_runpod["infra"] == "runpod"
+    assert on_runpod["accelerators"].startswith("H100-SXM:")
+
+
+@pytest.mark.parametrize(("board", "resource"), [("mi300x", "amd.com/gpu"), ("gaudi2", "habana.ai/gaudi")])
+def test_kubernetes_asks_for_the_vendors_devices_and_shared_memory(board: str, resource: str) -> None:
+    job = next(yaml.safe_load_all(hand_over(chosen("dp=8", f"8x{board}"), "kubernetes")))
+    pod = job["spec"]["template"]["spec"]
+    assert pod["containers"][0]["resources"]["limits"] == {resource: 8}
+    assert pod["containers"][0]["volumeMounts"] == [{"name": "shared-memory", "mountPath": "/dev/shm"}]
+    assert pod["volumes"] == [{"name": "shared-memory", "emptyDir": {"medium": "Memory"}}]
+
+
+def test_the_guide_shows_the_table_of_fields() -> None:
+    guide = (Path(__file__).parents[2] / "docs/guide/hand-over.md").read_text()
+    assert fields.table() in guide, "write it again, as fields.table() has it"
+    for tool in TOOLS.values():
+        assert f"`{tool.file}`" in guide
+        assert tool.checked in guide

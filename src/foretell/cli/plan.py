@@ -194,12 +194,12 @@ def _job(
 
 def _files_of(to: Sequence[str], force: bool) -> list[tuple[str, Path]]:
     """Each tool with the file to write for it, its usual one unless one is given."""
-    from foretell.planner.handover import FORMATS, known_tool
+    from foretell.planner.handover import TOOLS, known_tool
 
     files = []
     for entry in to:
         tool, _, file = (part.strip() for part in entry.partition("="))
-        path = Path(file or FORMATS[known_tool(tool)][0])
+        path = Path(file or TOOLS[known_tool(tool)].file)
         if path.exists() and not force:
             raise InputError(
                 f"{path} is there already, and --to {tool} would write over it. Name another file, --to {tool}=FILE, or "

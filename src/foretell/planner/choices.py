@@ -47,6 +47,7 @@ class JobTerms:
             cost=cost,
             price=cluster.price_source if cost else None,
             term=self.term,
+            precision=str(variant.graph.precision),
             goodput=_goodput(job, step),
             kwh=duration.times(job.joules / 3.6e6 / job.seconds),
             job=job,

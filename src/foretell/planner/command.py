@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 from dataclasses import fields
+from typing import Final
 
-from foretell.errors import InputError
+from foretell.errors import InputError, did_you_mean
 from foretell.plans import Plan
 from foretell.units import Seconds
+
+_NAME: Final = re.compile(r"\{(\w*)\}")
 
 
 class Command:
@@ -24,10 +28,10 @@ class Command:
 
     def __call__(self, plan: Plan, batch: int) -> Seconds | None:
         words = shlex.split(self._filled(plan, batch))
-        variables = {f"FORETELL_{name.upper()}": f"{value}" for name, value in _names(plan, batch).items()}
+        told = {variable(name): f"{value}" for name, value in _names(plan, batch).items()}
         try:
             ran = subprocess.run(
-                words, capture_output=True, text=True, timeout=self.limit, check=False, env={**os.environ, **variables}
+                words, capture_output=True, text=True, timeout=self.limit, check=False, env={**os.environ, **told}
             )
         except subprocess.TimeoutExpired:
             return None
@@ -47,12 +51,33 @@ class Command:
         return seconds
 
     def _filled(self, plan: Plan, batch: int) -> str:
-        try:
-            return self.text.format(**_names(plan, batch))
-        except (KeyError, IndexError, ValueError) as error:
+        return filled(self.text, plan, batch, None, "--measure")
+
+
+def filled(text: str, plan: Plan, batch: int, precision: str | None, option: str) -> str:
+    """A command with the plan's settings for their names in braces. Other braces, like those of JSON, stay."""
+    names = _names(plan, batch) | ({} if precision is None else {"precision": precision})
+
+    def value(found: re.Match[str]) -> str:
+        if found[1] not in names:
             raise InputError(
-                f"--measure {self.text!r}: {error} is not known. Names in braces: {', '.join(_names(Plan(), 1))}."
-            ) from None
+                f"{option} {text!r}: {found[1]!r} is not known. {did_you_mean(found[1], names)}Names in braces: {', '.join(names)}."
+            )
+        return f"{names[found[1]]}"
+
+    return _NAME.sub(value, text)
+
+
+def variables(plan: Plan, batch: int, precision: str) -> dict[str, str]:
+    """Of the environment: the plan whole, and every setting that is not as usual."""
+    usual = Plan()
+    settings = {f.name: getattr(plan, f.name) for f in fields(Plan) if getattr(plan, f.name) != getattr(usual, f.name)}
+    named = {"plan": plan, "batch": batch, "precision": precision, "grad_accumulation": 1} | settings
+    return {variable(name): f"{value}" for name, value in named.items()}
+
+
+def variable(name: str) -> str:
+    return f"FORETELL_{name.upper()}"
 
 
 def _names(plan: Plan, batch: int) -> dict[str, object]:

@@ -77,6 +77,7 @@ class Choice:
     bubble: Seconds
     calibrated: bool  # the interval is from validated errors of such steps; else a usual one of published jobs
     term: Term = "on-demand"
+    precision: str = "fp32"  # of the step
 
     def to_dict(self) -> dict[str, Any]:
         plain: dict[str, Any] = plain_values(self)

@@ -1,4 +1,7 @@
-"""Launch lines and jobs of schedulers; a job's limit is the upper end of its interval."""
+"""Launch lines and jobs of schedulers; a job's limit is the upper end of its interval.
+
+The script that they start is the user's: the plan reaches it as `{names}` in the command, and as variables FORETELL_….
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,36 @@ import math
 import re
 import shlex
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import yaml
 
 from foretell.errors import InputError
-from foretell.hardware import Cluster
+from foretell.hardware import Cluster, Device
+from foretell.planner.command import filled, variables
 from foretell.planner.result import Choice
 from foretell.plans import Plan
+from foretell.precision import Precision
 from foretell.units import Seconds
 
 _PORT: Final = 29500
-# SkyPilot's names of accelerators, where they are not the device's name in capitals.
+_CPUS_PER_DEVICE: Final = 8  # for a rank's loaders and launches; nodes of eight boards have 96 and more
+# SkyPilot's names of boards, where they are not the device's name in capitals without hyphens.
 _SKY: Final = {
     "h100-sxm": "H100", "h100-pcie": "H100", "h200": "H200", "b200": "B200", "a100-80g-sxm": "A100-80GB",
     "a100-80g-pcie": "A100-80GB", "a100-40g-sxm": "A100", "a100-40g-pcie": "A100", "v100-16g-sxm": "V100",
-    "v100-32g-sxm": "V100-32GB",
+    "v100-32g-sxm": "V100-32GB", "rtx-a4000": "RTXA4000", "rtx-a5000": "RTXA5000", "rtx-a6000": "RTXA6000",
+    "rtx-6000-ada": "RTX6000-Ada",
+}  # fmt: skip
+# RunPod rents both forms of a board, and there the plain name is the PCIe one.
+_SKY_RUNPOD: Final = {
+    "h100-sxm": "H100-SXM", "h200": "H200-SXM", "a100-80g-sxm": "A100-80GB-SXM", "a100-40g-sxm": "A100-SXM",
+}  # fmt: skip
+_SKY_CLOUDS: Final = ("aws", "azure", "gcp", "lambda", "runpod")
+# What a node's plugin calls its devices.
+_RESOURCES: Final = {
+    "nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu", "intel": "gpu.intel.com/xe", "habana": "habana.ai/gaudi",
+    "google": "google.com/tpu",
 }  # fmt: skip
 
 
@@ -37,10 +54,9 @@ class Handed:
     micro_steps: int
     command: str
     name: str
-    precision: str
 
     @classmethod
-    def of(cls, choice: Choice, *, command: str, name: str, precision: str) -> Handed:
+    def of(cls, choice: Choice, *, command: str, name: str) -> Handed:
         cluster, plan = Cluster.parse(choice.cluster), Plan.parse(choice.plan)
         sizes = {node.count for node in cluster.nodes}
         if len(sizes) > 1:
@@ -49,10 +65,18 @@ class Handed:
             )
         return cls(
             choice=choice, plan=plan, cluster=cluster, nodes=len(cluster.nodes), each=sizes.pop(),
-            micro_steps=plan.grad_accumulation or 1, command=command,
+            micro_steps=plan.grad_accumulation or 1,
+            command=filled(command, plan, choice.batch, choice.precision, "--command"),
             name=re.sub(r"[^a-z0-9-]+", "-", name.lower()).strip("-")[:50] or "job",
-            precision=choice.settings.get("precision", precision),
         )  # fmt: skip
+
+    @property
+    def precision(self) -> Precision:
+        return Precision.parse(self.choice.precision)
+
+    @property
+    def device(self) -> Device:
+        return self.cluster.nodes[0].device
 
     @property
     def limit(self) -> Seconds:
@@ -61,16 +85,25 @@ class Handed:
 
     @property
     def comment(self) -> str:
-        plan = self.choice.plan
-        return f"{self.choice.cluster}, {plan}, micro-batches of {self.choice.batch}; planned by Foretell"
+        plan, choice = self.choice.plan, self.choice
+        return f"{choice.cluster}, {plan}, micro-batches of {choice.batch} in {choice.precision}; planned by Foretell"
 
     @property
     def words(self) -> list[str]:
         return shlex.split(self.command)
 
+    @property
+    def variables(self) -> dict[str, str]:
+        """What the script may read of the plan: every setting that is not as usual."""
+        return variables(self.plan, self.choice.batch, self.choice.precision)
+
 
 def torchrun(handed: Handed) -> str:
-    return f"# {handed.comment}\n{_line(handed, '$HEAD_NODE')}\n"
+    return f"# {handed.comment}\n{_exports(handed)}\n{_line(handed, '$HEAD_NODE')}\n"
+
+
+def _exports(handed: Handed) -> str:
+    return "export " + " ".join(f"{name}={shlex.quote(value)}" for name, value in handed.variables.items())
 
 
 def _line(handed: Handed, head: str) -> str:
@@ -84,29 +117,39 @@ def _line(handed: Handed, head: str) -> str:
 def slurm(handed: Handed) -> str:
     minutes = round(handed.limit / 60)
     days, hours = divmod(minutes // 60, 24)
+    gpus = "" if handed.device.kind == "cpu" else f"\n#SBATCH --gpus-per-node={handed.each}"
     return f"""#!/bin/bash
 # {handed.comment}
 #SBATCH --job-name={handed.name}
 #SBATCH --nodes={handed.nodes}
-#SBATCH --ntasks-per-node=1
-#SBATCH --gpus-per-node={handed.each}
+#SBATCH --ntasks-per-node=1{gpus}
+#SBATCH --cpus-per-task={handed.each * _CPUS_PER_DEVICE}
 #SBATCH --exclusive
 #SBATCH --time={days}-{hours:02d}:{minutes % 60:02d}:00
 
+{_exports(handed)}
 export HEAD_NODE=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"
 srun {_line(handed, "$HEAD_NODE")}
 """
 
 
 def skypilot(handed: Handed) -> str:
-    device = handed.cluster.nodes[0].device.name
-    resources: dict[str, object] = {"accelerators": f"{_SKY.get(device, device.upper())}:{handed.each}"}
+    cloud = handed.cluster.nodes[0].rented_as.partition(":")[0]
+    board = handed.device.name
+    names = _SKY | (_SKY_RUNPOD if cloud == "runpod" else {})
+    resources: dict[str, object] = {"accelerators": f"{names.get(board, board.upper().replace('-', ''))}:{handed.each}"}
+    if cloud in _SKY_CLOUDS:
+        resources["infra"] = cloud
+    if handed.nodes > 1:
+        resources["network_tier"] = "best"  # the network that nodes of such instances have is off unless it is wanted
     if handed.choice.term == "spot":
         resources["use_spot"] = True
     task = {
         "name": handed.name,
         "resources": resources,
         "num_nodes": handed.nodes,
+        "envs": handed.variables,
         "run": f'export HEAD_NODE=$(echo "$SKYPILOT_NODE_IPS" | head -n 1)\ntimeout {handed.limit:.0f} {_line(handed, "$HEAD_NODE")}\n',
     }
     return f"# {handed.comment}\n{_yaml(task)}"
@@ -116,12 +159,6 @@ def kubernetes(handed: Handed) -> str:
     """A Job of one pod per node, which Kueue admits from a queue named `default` and ends at its limit."""
     limit = int(handed.limit)
     labels = {"kueue.x-k8s.io/queue-name": "default", "kueue.x-k8s.io/max-exec-time-seconds": f"{limit}"}
-    container = {
-        "name": "train",
-        "image": "IMAGE",
-        "command": ["bash", "-c", _line(handed, f"{handed.name}-0.{handed.name}")],
-        "resources": {"limits": {"nvidia.com/gpu": handed.each}},
-    }
     job = {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -132,9 +169,7 @@ def kubernetes(handed: Handed) -> str:
             "parallelism": handed.nodes,
             "activeDeadlineSeconds": limit,
             "suspend": True,
-            "template": {
-                "spec": {"subdomain": handed.name, "restartPolicy": "Never", "containers": [container]},
-            },
+            "template": {"spec": _pod(handed)},
         },
     }
     service = {
@@ -144,6 +179,32 @@ def kubernetes(handed: Handed) -> str:
         "spec": {"clusterIP": "None", "selector": {"batch.kubernetes.io/job-name": handed.name}},
     }
     return f"# {handed.comment}\n{_yaml(job)}---\n{_yaml(service)}"
+
+
+def _pod(handed: Handed) -> dict[str, Any]:
+    device = handed.device
+    limits = {} if device.kind == "cpu" else {_resource(device): handed.each}
+    container = {
+        "name": "train",
+        "image": "IMAGE",
+        "command": ["bash", "-c", _line(handed, f"{handed.name}-0.{handed.name}")],
+        "env": [{"name": name, "value": value} for name, value in handed.variables.items()],
+        "resources": {"limits": limits},
+        # Loaders and NCCL hand tensors over in shared memory, of which a container has 64 MB by itself.
+        "volumeMounts": [{"name": "shared-memory", "mountPath": "/dev/shm"}],  # nosec B108
+    }
+    volume = {"name": "shared-memory", "emptyDir": {"medium": "Memory"}}
+    return {"subdomain": handed.name, "restartPolicy": "Never", "containers": [container], "volumes": [volume]}
+
+
+def _resource(device: Device) -> str:
+    vendor = "habana" if device.name.startswith("gaudi") else device.vendor.lower()
+    if vendor not in _RESOURCES:
+        raise InputError(
+            f"no resource of Kubernetes is known for {device.name} of {device.vendor}. Known: {', '.join(_RESOURCES)}. "
+            "Hand over to torchrun, and write the job around it."
+        )
+    return _RESOURCES[vendor]
 
 
 def _yaml(value: object) -> str:

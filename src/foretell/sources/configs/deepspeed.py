@@ -26,7 +26,7 @@ _STAGE_3: Final = {
     "stage3_model_persistence_threshold": float(2**63 - 1),
     "sub_group_size": 1e9,
 }
-_HALF_BYTES: Final = 2  # sizes of buckets are counted in elements
+BUCKET_ITEM_BYTES: Final = 2  # sizes of buckets are counted in elements
 
 
 def recognises(entries: Mapping[str, Any]) -> bool:
@@ -80,7 +80,7 @@ def _zero(keys: Keys) -> dict[str, Any]:
     if plan["zero"]:
         plan["sharding"] = "deepspeed"
     if (bucket := keys.number("reduce_bucket_size")) is not None:
-        plan["bucket_bytes"] = max(int(bucket), 1) * _HALF_BYTES
+        plan["bucket_bytes"] = max(int(bucket), 1) * BUCKET_ITEM_BYTES
     if not keys.flag("overlap_comm", default=plan["zero"] == 3):
         plan["overlap"] = False
     plan.update(offloading(keys))

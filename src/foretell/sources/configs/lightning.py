@@ -24,6 +24,8 @@ _PRECISIONS: Final = {
     "16-true": {"precision": "fp16"},
 }  # fmt: skip
 
+_SHARDING: Final = {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0, "HYBRID_SHARD": 3}
+
 
 def recognises(entries: Mapping[str, Any]) -> bool:
     return (isinstance(entries.get("trainer"), Mapping) and "model" in entries) or set(entries) == {"trainer"}
@@ -66,6 +68,10 @@ def _strategy(keys: Keys) -> dict[str, Any]:
             part.say("class_path", "taken for DDP")
         if (stage := options.count("stage")) is not None:
             plan["zero"] = stage
+        if (sharding := options.take("sharding_strategy")) is not None and name == "fsdp":
+            plan["zero"] = options.chosen("sharding_strategy", _SHARDING, str(sharding))
+        if "nvme" in (options.text("offload_optimizer_device", "cpu"), options.text("offload_params_device", "cpu")):
+            plan["offload_to"] = "nvme"
         if options.flag("cpu_offload") or options.flag("offload_parameters"):
             plan["offload"] = "parameters"
         elif options.flag("offload_optimizer"):
