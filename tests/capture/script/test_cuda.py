@@ -206,3 +206,18 @@ def test_bitsandbytes_runs_its_own_layers(script: Write, optimizer: str) -> None
     assert graph.facts.parameters == 1024 * 512 + 512 * 512 + 512
     assert "bitsandbytes.dequantize_4bit.default" in {op.target for op in graph.ops}
     assert graph.facts.optimizer == optimizer
+
+
+def test_tensors_of_their_own_have_addresses_of_their_own(script: Write) -> None:
+    text = """
+        import copy, torch
+        model = torch.nn.Linear(4, 4).cuda()
+        weight, other = model.weight, copy.deepcopy(model).weight
+        assert weight.data_ptr() == weight.view(-1).data_ptr() == weight.untyped_storage().data_ptr() != other.data_ptr()
+        assert weight[1].data_ptr() == weight.data_ptr() + 16
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(4):
+            model(torch.randn(2, 4).cuda()).sum().backward()
+            optimizer.step()
+    """
+    assert foretell.capture_graph(script(text)).facts.parameters == 20

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import foretell
+from foretell.capture.script.pretend.kernels import xformers
 from foretell.errors import InputError, WorkloadError
 from foretell.graph.operators import OPAQUE
 from tests.capture.script.conftest import Write
@@ -92,6 +93,8 @@ def test_outside_of_captures_a_declared_function_is_itself() -> None:
         ("import flash_attn as f", "f.flash_attn_varlen_func(q[0], q[0], q[0], s, s, 32, 32)", "foretell.opaque.flash_attn_varlen_func"),
         ("import xformers.ops as x", "x.memory_efficient_attention(q, q, q, x.LowerTriangularMask())",
          f"{SDPA}_efficient_attention.default"),
+        ("from xformers.ops import fmha, memory_efficient_attention as a; B = fmha.BlockDiagonalMask.from_tensor_list",
+         "a(*[B([q, q[:, :8]])[1]] * 3, attn_bias=B([q, q[:, :8]])[0])", f"{SDPA}_efficient_attention.default"),
         ("from torch.nn.attention.flex_attention import flex_attention as f", "f(q, q, q)", "foretell.opaque.flex_attention"),
         ("from apex.normalization import FusedLayerNorm as N; n = N(64).cuda()", "n(q)", "aten.native_layer_norm.default"),
     ],
@@ -114,6 +117,14 @@ def test_known_kernels_are_torchs_own(script: Write, imported: str, called: str,
     graph = foretell.capture_graph(script(text))
     assert op in targets(graph)
     assert f"{op.removesuffix('.default')}_backward" in " ".join(targets(graph))
+
+
+def test_sequences_of_many_lengths_are_put_together_and_taken_apart() -> None:
+    tensors = [torch.rand(2, 5, 3), torch.rand(4, 2, 3)]
+    mask, together = xformers.BlockDiagonalMask.from_tensor_list(tensors)
+    assert (together.shape, list(mask.runs())) == ((1, 18, 3), [(2, 5), (4, 2)])
+    assert all(torch.equal(own, its) for own, its in zip(mask.split(together), tensors, strict=True))
+    assert sum(p.numel() for p in xformers.SwiGLU(8, 16).parameters()) == 8 * 32 + 32 + 16 * 8 + 8
 
 
 def test_a_fused_loss_never_has_all_logits_and_fused_adam_is_one_kernel(script: Write) -> None:

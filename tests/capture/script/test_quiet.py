@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import types
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 import foretell
+from foretell.capture.script.pretend import trackers
 from foretell.errors import WorkloadError
 from tests.capture.script.conftest import Write
 
@@ -166,3 +169,16 @@ def test_what_is_not_here_is_named_with_a_way_out(script: Write, text: str, word
     with pytest.raises(WorkloadError, match=words) as caught:
         foretell.capture_graph(script(text))
     assert "failed in its own code" not in str(caught.value)
+
+
+def test_a_tracker_takes_settings_of_other_versions() -> None:
+    class Settings:
+        model_fields: Mapping[str, str] = {"mode": ""}
+
+        def __init__(self, mode: str = "") -> None:
+            self.mode = mode
+
+    module = types.SimpleNamespace(Settings=Settings, init=lambda project=None: project)
+    trackers._take_any_setting(module)
+    assert module.Settings(start_method="fork", mode="a").mode == "a"
+    assert module.init(project="b", sync_tensorboard=True) == "b"

@@ -135,10 +135,14 @@ def _is_there(package: str) -> bool:
 
 
 def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(_INSTALLED_AS.get(package, package))
-    except (importlib.metadata.PackageNotFoundError, ValueError):
-        return None
+    """Of what is installed under a name; a package may be part of a distribution that is called otherwise."""
+    named = [_INSTALLED_AS.get(package, package), *importlib.metadata.packages_distributions().get(package, ())]
+    for name in named:
+        try:
+            return importlib.metadata.version(name)
+        except (importlib.metadata.PackageNotFoundError, ValueError):
+            continue
+    return None
 
 
 def _line_of(error: BaseException) -> str:

@@ -18,6 +18,7 @@ from foretell.capture.script.guesses import Guesses
 from foretell.capture.script.imports import once_imported
 from foretell.capture.script.pretend import (
     absent,
+    addresses,
     asserted,
     assigned,
     commands,
@@ -157,7 +158,7 @@ def _adapt_libraries(session: Session) -> None:
 # In this order: what comes later wraps what came before.
 _STAND_INS: Final[tuple[Callable[[Session], None], ...]] = (
     _behave_as_gpu, environment.install, moving.install, asserted.install,
-    assigned.install, native.install,
+    assigned.install, addresses.install, native.install,
     cuda.install, numbered.install,
     old_types.install, lazily.install,
     nvml.install, processes.install, workers.install,

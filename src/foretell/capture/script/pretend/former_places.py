@@ -6,7 +6,9 @@ What a script imports from where it was is looked for among the library's defini
 from __future__ import annotations
 
 import builtins
+import dis
 import importlib
+import itertools
 import re
 import sys
 import types
@@ -92,18 +94,25 @@ def _has_gone(name: str) -> bool:
     package, _, rest = name.partition(".")
     there = sys.modules.get(package)
     file = getattr(there, "__file__", None)
-    if not rest or not file or not is_installed(package, file) or not is_library(file) or _is_a_look(sys._getframe(2)):
+    if not rest or not file or not is_installed(package, file) or not is_library(file):
         return False
-    return goes_on_without(sys._getframe(2)) is False
+    wanted = _imported(sys._getframe(2))
+    if not wanted or goes_on_without(sys._getframe(2)) is not False:
+        return False
+    return all(moved(name, part) is not None for part in wanted)
 
 
-def _is_a_look(frame: Any) -> bool:
-    """Whether Python looks if a name that a package lacks is a module of it (`from package import name`)."""
+def _imported(frame: Any) -> list[str]:
+    """Names that an import under way takes from its module; none where Python only looks whether a name is a module."""
     while frame is not None and ("importlib" in frame.f_code.co_filename or is_library(frame.f_code.co_filename)):
         if frame.f_code.co_name == "_handle_fromlist":
-            return True
+            return []
         frame = frame.f_back
-    return False
+    if frame is None:
+        return []
+    following = (i for i in dis.get_instructions(frame.f_code) if i.offset > frame.f_lasti)
+    parts = itertools.takewhile(lambda i: i.opname.startswith(("IMPORT_FROM", "STORE_", "EXTENDED_ARG")), following)
+    return [str(i.argval) for i in parts if i.opname == "IMPORT_FROM"]
 
 
 class _Former(types.ModuleType):

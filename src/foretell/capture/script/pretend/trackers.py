@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import os
 import sys
 import types
@@ -51,6 +52,7 @@ def install(session: Session) -> None:
     provide(lambda name: name.partition(".")[0] == "tensorflow", Nothing)  # with which scripts of torch write logs
     for board in (f"{_BOARD}.writer", "tensorboardX.writer"):
         once_imported(board, _quiet_board)
+    once_imported("wandb", _take_any_setting)
     for service in _SERVICES:
         once_imported(service, has_everything)
     once_imported("matplotlib.pyplot", lambda module: vars(module).update(show=lambda *args, **kwargs: None))
@@ -83,6 +85,16 @@ def _quiet_board(module: Any) -> None:
         setattr(writer, name, lambda self, *args, **kwargs: None)
     for name in ("get_logdir", "_get_logdir"):
         setattr(writer, name, lambda self: self.logdir)
+
+
+def _take_any_setting(module: Any) -> None:
+    """Of another version of wandb: what it does not know changes nothing that is tracked nowhere."""
+    if isinstance(module, Nothing):
+        return
+    settings, init = module.Settings, module.init
+    known, taken = frozenset(settings.model_fields), frozenset(inspect.signature(init).parameters)
+    module.Settings = lambda *args, **given: settings(*args, **{k: v for k, v in given.items() if k in known})
+    module.init = lambda *args, **given: init(*args, **{k: v for k, v in given.items() if k in taken})
 
 
 class _Config(dict[str, Any]):

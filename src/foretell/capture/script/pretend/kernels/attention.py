@@ -1,4 +1,4 @@
-"""Attention of flash-attn and xFormers, as torch's own kernels of the same kind.
+"""Attention of flash-attn, as torch's own kernels of the same kind.
 
 Sequences are (batch, length, heads, width) here, and (batch, heads, length, width) in torch.
 """
@@ -116,28 +116,6 @@ class _SelfAttention(nn.Module):
         return _varlen_packed(qkv, cu_seqlens, max_seqlen, *how)
 
 
-# xFormers
-
-
-class _LowerTriangularMask:
-    """xFormers' name of causal attention."""
-
-
-def _memory_efficient(
-    query: Tensor, key: Tensor, value: Tensor, attn_bias: Any = None, p: float = 0.0, scale: float | None = None, *,
-    op: Any = None, output_dtype: Any = None,
-) -> Tensor:  # fmt: skip
-    causal = isinstance(attn_bias, _LowerTriangularMask)
-    bias = attn_bias if isinstance(attn_bias, Tensor) else None
-    note_unless(attn_bias is None or causal or bias is not None, "xformers: a mask of blocks is taken as all pairs")
-    flat = query.dim() == 3  # heads are in the batch then
-    q, k, v = ((x.unsqueeze(1) if flat else x.transpose(1, 2)) for x in (query, key, value))
-    bias = bias.unsqueeze(1) if bias is not None and bias.dim() == 3 else bias
-    made = torch.ops.aten._scaled_dot_product_efficient_attention(q, k, v, bias, True, p, causal, scale=scale)
-    out: Tensor = made[0]
-    return out.squeeze(1) if flat else out.transpose(1, 2)
-
-
 KNOWN: Final[Mapping[str, Any]] = {
     **{
         f"{module}.{name}": function
@@ -160,7 +138,4 @@ KNOWN: Final[Mapping[str, Any]] = {
     "flash_attn.layers.rotary.apply_rotary_emb": _rotary,
     "flash_attn.layers.rotary.apply_rotary_emb_func": _rotary,
     "flash_attn.modules.mha.FlashSelfAttention": _SelfAttention,
-    "xformers.ops.LowerTriangularMask": _LowerTriangularMask,
-    "xformers.ops.memory_efficient_attention": _memory_efficient,
-    "xformers.ops.MemoryEfficientAttentionFlashAttentionOp": None,
 }

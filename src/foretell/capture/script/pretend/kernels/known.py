@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from foretell.capture.script.pretend.kernels import apex, attention, fused, graphs, scans
+from foretell.capture.script.pretend.kernels import apex, attention, fused, graphs, scans, xformers
 
 PACKAGES: Final = frozenset(
     """apex causal_conv1d flash_attn flash_attn_interface fla inplace_abn liger_kernel mamba_ssm torch_cluster torch_scatter
@@ -13,5 +13,5 @@ PACKAGES: Final = frozenset(
     tinycudann kaolin""".split()
 )
 KNOWN: Final[Mapping[str, Any]] = {
-    **apex.KNOWN, **attention.KNOWN, **fused.KNOWN, **graphs.KNOWN, **scans.KNOWN,
+    **apex.KNOWN, **attention.KNOWN, **fused.KNOWN, **graphs.KNOWN, **scans.KNOWN, **xformers.KNOWN,
 }  # fmt: skip
