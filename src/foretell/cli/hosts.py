@@ -28,13 +28,9 @@ def read_host(written: str | None) -> str | float | None:
 
 def compared(written: Sequence[Cluster], host: str | float | None) -> tuple[Cluster, ...]:
     """Clusters of one question, on one host unless they are named; who feeds them is said."""
-    from foretell.hardware import on_hosts
+    from foretell.hardware import host_shared, on_hosts
 
     found = on_hosts(written, host)
-    if host is None and (moved := [c for c, own in zip(found, written, strict=True) if c != own]):
-        feeds = moved[0].nodes[0].host
-        note(
-            f"Compared on one host, {feeds.name}, {feeds.op_seconds * 1e6:g} µs per op: the slowest that these boards are sold "
-            "with. --host NAME takes another, --host usual each board's own."
-        )
+    if host is None and (shared := host_shared(found, written)):
+        note(shared)
     return found

@@ -150,11 +150,15 @@ def _keeps_its_share(signature: Signature) -> bool:
 
 @lru_cache(maxsize=1 << 12)
 def _as_computed(signature: Signature, device: Device) -> Signature:
-    """Products of 16 bits are of another type where there are no units for theirs: of fp32, or on Gaudi of bf16."""
+    """Products of 16 bits are of another type where there are no units for theirs: of fp32, or on Gaudi of bf16.
+
+    Convolutions in groups run on no such units anywhere.
+    """
     family, wanted = operator_of(signature.name).family, peak_name(signature, tf32=False)
     unit = device.unit(wanted)
     dtype = next((DTYPES[kept] for kept in DTYPES if kept == unit), None)
-    if family not in _PRODUCTS or wanted not in HALVES or unit == wanted or dtype is None:
+    grouped = signature.argument("groups", 1) != 1
+    if family not in _PRODUCTS or grouped or wanted not in HALVES or unit == wanted or dtype is None:
         return signature
     inputs, outputs = (tuple(_in_type(x, dtype) for x in side) for side in (signature.inputs, signature.outputs))
     return replace(signature, inputs=inputs, outputs=outputs)

@@ -20,7 +20,7 @@ from foretell.hardware.fabric import ROWS_ONCE, Fabric, Protocol
 from foretell.hardware.market import Market, Rental
 from foretell.hardware.node import Node
 from foretell.hardware.price_files import offered, read_prices
-from foretell.hardware.shared_host import host_named, on_hosts
+from foretell.hardware.shared_host import host_named, host_shared, on_hosts
 
 __all__ = [
     "ROWS_ONCE",
@@ -43,6 +43,7 @@ __all__ = [
     "fabric_of",
     "host",
     "host_named",
+    "host_shared",
     "hosts",
     "instance",
     "instances",

@@ -40,6 +40,17 @@ def on_hosts(clusters: Sequence[Cluster], given: str | float | None = None) -> t
     return tuple(c if given is None and not _is_plugged_in(c) else c.on_host(host) for c in clusters)
 
 
+def host_shared(clusters: Sequence[Cluster], before: Sequence[Cluster]) -> str:
+    """Which host clusters were put on that did not name it, for whoever reads the answer; "" where none was."""
+    moved = next((c.nodes[0].host for c, own in zip(clusters, before, strict=True) if c != own), None)
+    if moved is None:
+        return ""
+    return (
+        f"Compared on one host, {moved.name}, {show_seconds(moved.op_seconds)} per op: the slowest that these boards are sold "
+        "with. --host NAME takes another, --host usual each board's own."
+    )
+
+
 def _slowest(clusters: Sequence[Cluster]) -> Host | None:
     """None where all have the same."""
     hosts = {node.host.name: node.host for c in clusters if _is_plugged_in(c) for node in c.nodes}

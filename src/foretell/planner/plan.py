@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from foretell.forecasting.job import JobLength
 from foretell.forecasting.question import on_cluster
 from foretell.forecasting.trainer import same_trainer, trainer_settings
 from foretell.graph import Graph
-from foretell.hardware import Cluster, on_hosts
+from foretell.hardware import Cluster, host_shared, on_hosts
 from foretell.planner.candidates import candidates_of
 from foretell.planner.choices import JobTerms
 from foretell.planner.evaluate import PlanEvaluator
@@ -86,7 +87,9 @@ def plan(
     settings = trainer_settings(subject, settings, conditions)
     steps = steps_of(subject, settings or {}, space.vary, cache=search.cache, progress=progress)
     candidates = candidates_of(space, steps, place, plan)
-    candidates.clusters = on_hosts(candidates.clusters, conditions.host if conditions else None)
+    named, listed = conditions.host if conditions else None, candidates.clusters
+    candidates.clusters = on_hosts(listed, named)
+    shared = host_shared(candidates.clusters, listed) if named is None else ""
     prices_by = load_model(model) if isinstance(model, str) else model
     keeps = search.cache and (prices_by.folder is not None or prices_by.name == ROOFLINE)  # one made here has no name
     evaluator = PlanEvaluator(
@@ -106,6 +109,7 @@ def plan(
             say=progress or (lambda text: None),
         )  # fmt: skip
         result = session.result(began)
+        result = replace(result, caveats=(*result.caveats, shared)) if shared else result
     finally:
         own.close()
     return measured(result, evaluator, candidates.found, terms, search)
