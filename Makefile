@@ -8,7 +8,7 @@ READY := .venv/ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick slow test nightly lint types imports audit format unit docs docs-run docs-write picture bench-coverage bench-capture bench-memory fuzz fuzz-openapi soak clean
+.PHONY: help setup demo quick slow test nightly lint types imports audit format unit docs docs-run docs-write picture bench-coverage bench-capture bench-memory laws fuzz fuzz-openapi soak clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -87,6 +87,9 @@ bench-capture: $(READY)  ## time the capture beside PyTorch's own FLOP counter
 
 bench-memory: $(READY)  ## forecast memory against what was measured on an H200
 	$(BIN)/foretell bench memory compare
+
+laws: $(READY)  ## what no forecast may break: 75,000 forecasts over every device, JOBS at a time; goes on where it stopped
+	$(BIN)/python -m tests.laws.whole --workers $(JOBS)
 
 fuzz: $(READY)  ## 20,000 hostile files and questions, JOBS at a time; FUZZ="--seed 1 --only graph" asks for others
 	$(BIN)/python tests/fuzz/run.py --workers $(JOBS) $(FUZZ)
