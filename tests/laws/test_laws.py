@@ -21,7 +21,6 @@ from foretell.laws.suite import LAWS, check
 from tests.laws.steps import captured, step
 
 DEVICES = ("h200", "t4")
-NAMES = [name for name in LAWS if name not in ("more-is-no-surer", "point-in-the-middle", "width", "intervals-nested")]
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +37,7 @@ def _scope(answers: Answers) -> Scope:
     return Scope(steps=list(answers.steps), devices=[device(name) for name in DEVICES], others=near, counts=(8,))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", LAWS)
 def test_a_law_is_kept(name: str, answers: Answers) -> None:
     found = check(_scope(answers), answers, [LAWS[name]])
     assert found.laws[0].checked

@@ -511,6 +511,14 @@ def devices(
         Path | None, typer.Option("--from", metavar="FILE", help="Show what --save wrote, and predict nothing.")
     ] = None,
     save: Annotated[Path | None, typer.Option("--save", metavar="FILE", help="Keep what was found.")] = None,
+    intervals: Annotated[
+        Path | None,
+        typer.Option("--intervals", metavar="FOLDER", help="Fit intervals on other devices into a model's folder."),
+    ] = None,
+    jobs: Annotated[
+        Path | None,
+        typer.Option("--jobs", metavar="FILE", help="Jobs of one device for --intervals: what bench published saved."),
+    ] = None,
     page: Annotated[
         Path | None, typer.Option("--page", metavar="FILE", help="Fill in the tables of this page.")
     ] = None,
@@ -529,6 +537,8 @@ def devices(
         raise InputError("give --data FOLDER to predict anew, or --from FILE to show what was saved.")
     if save is not None:
         bench.save(found, save)
+    if intervals is not None:
+        bench.write_intervals(found, jobs, intervals)
     figures = bench.figures(found)
     if page is not None:
         from foretell_bench.pages.benches import fill_page, put_table, side_by_side

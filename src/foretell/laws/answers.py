@@ -16,6 +16,7 @@ from foretell.errors import InputError
 from foretell.forecasting.conditions import Conditions
 from foretell.forecasting.forecast import forecast
 from foretell.forecasting.result import Forecast
+from foretell.forecasting.uncertainty import WIDE_INTERVAL
 from foretell.forecasting.uncertainty.device_classes import class_of
 from foretell.graph import Graph
 from foretell.hardware import Cluster, Device
@@ -24,7 +25,6 @@ from foretell.laws.floor import least_seconds
 from foretell.laws.scope import COMPARED_ON, Step
 from foretell.units import Bytes, Dollars, Seconds
 
-WIDE: Final = "wide-interval"  # the caveat that says why an interval is wide
 BETTER: Final = 1.25  # how many times better a fact is in a case that betters it
 _EVERY: Final = 50  # answers between two reports
 _ROOMS: Final = ("capture", "cost", "forecasting", "graph", "hardware", "parallel", "profile", "simulate", "sources")
@@ -127,7 +127,7 @@ class Answer:
             joules=found.energy.joules_per_step,
             least=min(least_seconds(rank.role.graph, rank.device) for rank in found.ranks),
             devices=cluster.devices,
-            says_why=any(caveat.code == WIDE for caveat in found.caveats),
+            says_why=any(caveat.code == WIDE_INTERVAL for caveat in found.caveats),
             is_recent=all(class_of(device) == "recent" for device in cluster.device_kinds),
         )
 

@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
+from foretell.forecasting.uncertainty import WIDEST
 from foretell.laws.answers import Answer, Case
 from foretell.laws.law import Compared, Tolerance, equal, law_of_one
 
-WIDEST: Final = 2.2  # times its low end that the high end may be on a recent board, else a caveat says why
 _MIDDLE: Final = 3.0  # times as long as the other that a side of an interval may be, as a logarithm
 
 

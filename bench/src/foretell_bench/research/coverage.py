@@ -10,11 +10,13 @@ import numpy as np
 
 from foretell.design.blind import is_generated
 from foretell.distribution import LEVEL, interval
+from foretell.forecasting.uncertainty.device_classes import class_of
+from foretell.forecasting.uncertainty.other_devices import OtherDevices
 from foretell.forecasting.uncertainty.own_device import Calibration
 from foretell.hardware import device as known_device
 from foretell.learn.transfer.fit import chip
 from foretell.learn.uncertainty.left_out import LeftOutStep
-from foretell.learn.uncertainty.other_devices import LEARNED, OtherDeviceStep, errors_by_device
+from foretell.learn.uncertainty.other_devices import OtherDeviceStep, errors_by_device
 from foretell.learn.uncertainty.own_device import calibrate, sigma
 
 GENERATED = "generated"
@@ -90,13 +92,25 @@ def coverage_of(what: str, group: str, rows: Sequence[Hit]) -> Coverage:
 
 
 def coverage_on_other_devices(steps: Sequence[OtherDeviceStep]) -> list[Coverage]:
-    """Every device against intervals from the errors on the others; first all of them, then each."""
+    """Every device against intervals from the errors on the others; first all of them, then each, then each class, then each
+    source against intervals from the other sources."""
     rows: dict[str, list[Hit]] = defaultdict(list)
+    classes: dict[str, list[Hit]] = defaultdict(list)
     for device in sorted({s.device for s in steps}):
         known = errors_by_device([s for s in steps if chip(s.device) != chip(device)])
-        for s in steps:
-            if s.device == device:
-                low, high = interval(known.step_time(s.predicted[LEARNED], known_device(device), s.kind))
-                rows[device].append((f"{device} {s.source}", low <= s.seconds <= high, high / low))
+        rows[device] = [_hit(s, known) for s in steps if s.device == device]
+        classes[f"class: {class_of(known_device(device))}"] += rows[device]
     everything = [row for those in rows.values() for row in those]
-    return [coverage_of("step", "", everything), *(coverage_of("step", d, those) for d, those in rows.items())]
+    found = [coverage_of("step", "", everything), *(coverage_of("step", d, those) for d, those in rows.items())]
+    found += [coverage_of("step", name, those) for name, those in sorted(classes.items())]
+    for origin in sorted({s.origin for s in steps}):
+        if others := [s for s in steps if s.origin != origin]:
+            known = errors_by_device(others)
+            hits = [_hit(s, known) for s in steps if s.origin == origin]
+            found.append(coverage_of("step", f"source left out: {origin}", hits))
+    return found
+
+
+def _hit(step: OtherDeviceStep, known: OtherDevices) -> Hit:
+    low, high = interval(known.step_time(step.at_speeds, known_device(step.device), step.kind))
+    return f"{step.device} {step.source}", low <= step.seconds <= high, high / low

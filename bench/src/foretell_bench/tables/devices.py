@@ -7,6 +7,7 @@ public, those are left out too.
 from __future__ import annotations
 
 import json
+import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -15,6 +16,7 @@ from typing import Final
 
 from foretell.cost.model import load_model
 from foretell.errors import InputError
+from foretell.forecasting.uncertainty.other_devices import OtherDevices
 from foretell.hardware import device as known_device
 from foretell.learn.transfer.fit import fit_generations, offsets, without_each
 from foretell.learn.transfer.published_ops import FILES, public_ops
@@ -24,9 +26,12 @@ from foretell.learn.uncertainty.other_devices import (
     LEARNED,
     PHYSICS,
     ROOFLINE,
+    OneDeviceJob,
     OtherDeviceStep,
     captured,
+    errors_by_device,
     predict_published,
+    save_errors,
 )
 from foretell_bench.errors import Errors
 from foretell_bench.research.coverage import Coverage, coverage_on_other_devices
@@ -39,6 +44,7 @@ _ERROR_BARS: Final = {"neusight_e2e": 0.07, "timm_train": 0.10, "timm_infer": 0.
 _BARS_OF_ALL: Final = ("neusight_e2e",)
 _PRODUCTS_BAR, _BIAS_BAR = 0.12, 0.10
 _LOW_POWER: Final = ("t4", "p4", "l4")
+_CONVOLVES: Final = ("convolutional", "detection")  # networks of published jobs
 WAYS: Final[Mapping[str, Mapping[str, str]]] = {"ops": _STEP_WAYS | {LINEAR: "linear"}, "steps": _STEP_WAYS}
 
 
@@ -178,7 +184,8 @@ def save(found: DeviceErrors, path: Path) -> None:
 
 def _relative(step: OtherDeviceStep) -> OtherDeviceStep:
     predicted = {way: seconds / step.seconds for way, seconds in step.predicted.items()}
-    return replace(step, seconds=1.0, predicted=predicted)
+    curve = [(factor, seconds / step.seconds) for factor, seconds in step.curve]
+    return replace(step, seconds=1.0, predicted=predicted, curve=curve)
 
 
 def read(path: Path) -> DeviceErrors:
@@ -191,3 +198,27 @@ def read(path: Path) -> DeviceErrors:
         raise InputError(
             f"{path} holds no results of this benchmark ({error}). Make some: foretell bench devices --save"
         ) from error
+
+
+def one_device_jobs(published: Path, own: str) -> list[OneDeviceJob]:
+    """Jobs of one device that `bench published` saved, but those of the model's own."""
+    jobs = json.loads(published.read_text())["jobs"]
+    return [
+        OneDeviceJob(
+            origin=job["source"],
+            device=job["device"],
+            convolves=job["network"] in _CONVOLVES,
+            error=-math.log1p(job["error"]),
+        )
+        for job in jobs
+        if job["devices"] == 1 and job["device"] != own
+    ]
+
+
+def write_intervals(found: DeviceErrors, published: Path | None, folder: Path) -> OtherDevices:
+    """Fit intervals on other devices to what was found, and to published jobs of one device, into a model's folder."""
+    jobs = [] if published is None else one_device_jobs(published, load_model().device)
+    errors = errors_by_device(found.steps, jobs)
+    folder.mkdir(parents=True, exist_ok=True)
+    save_errors(errors, folder)
+    return errors

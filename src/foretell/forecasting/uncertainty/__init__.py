@@ -16,17 +16,23 @@ from foretell.cost.model import CostModel
 from foretell.distribution import Z90, Distribution, LogNormal, interval
 from foretell.forecasting.profile_purpose import profile_of_other_devices
 from foretell.forecasting.run import Placed, Run
+from foretell.forecasting.step import RoleStep
 from foretell.forecasting.uncertainty.jobs import PartsError, jobs_of, network_error, parts_error
 from foretell.forecasting.uncertainty.operators import expected_error, uncertain_operators
 from foretell.forecasting.uncertainty.other_devices import OtherDevices, StepKind, other_devices_of
 from foretell.forecasting.uncertainty.own_device import Calibration, calibration_of
 from foretell.graph import Caveat
-from foretell.hardware import Cluster
+from foretell.hardware import Cluster, Device
 from foretell.profile import Profile, network_of
 from foretell.program import Program
 from foretell.units import Seconds
 
 _HOST: Final = 0.3  # of a host's logarithm, where a model does not say
+WIDE_INTERVAL: Final = "wide-interval"  # the caveat that says why one is
+WIDEST: Final = 2.2  # times its low end that the high end is where nothing needs to be explained
+_UNEVEN: Final = 2.5  # times as long as the other that a side of an interval is at most, as a logarithm
+_PACE: Final = 0.7  # of the device's seconds that make a host count
+_MANY: Final = 0.3  # part of a step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,34 +96,47 @@ def _by_model(
     if program.ranks > 1:
         return _several(program, ran, cluster, model, errors, fixed, added, spread)
     placed, period = ran.slowest, ran.timeline.period
-    if isinstance(errors, OtherDevices):  # published steps do not separate a host from its device: it gets no interval
-        device, kind = placed.node.device, StepKind.of(placed)
-        known = StepDistribution(
-            step=errors.step_time(period, device, kind),
-            device=errors.step_time(placed.device_seconds, device, kind),
-            caveats=(Caveat("calibrated-elsewhere", errors.source(device, kind.half)),),
-        )
-    else:
-        sigma = _sigma(placed, errors)
-        known = StepDistribution(
-            step=errors.step_time(placed.curve(period), sigma),
-            device=errors.device_time(placed.device_seconds, sigma),
-            host=errors.host_time(placed.host_seconds),
-            caveats=tuple(_uncertain(placed)),
-        )
-    assert known.step is not None
+    step = _alone(placed, placed.node.device, errors, period)
+    known = StepDistribution(
+        step=step,
+        device=_within(_device(placed, errors), step),
+        host=None if isinstance(errors, OtherDevices) else errors.host_time(placed.host_seconds),
+        caveats=tuple(_grounds(placed, errors, step)),
+    )
     sure = LogNormal.symmetric(ran.exposed, 0.0)  # one rank waits for none
-    step = known.step.scaled(1 + added / period) if period else known.step
+    step = step.scaled(1 + added / period) if period else step
     return replace(known, step=_wider(step, spread if added else 0.0).shifted(fixed), exposed=sure, waiting=0.0)
 
 
-def _wider(step: Distribution, spread: float) -> Distribution:
+def _alone(
+    placed: RoleStep, device: Device, errors: Calibration | OtherDevices, period: Seconds | None = None
+) -> LogNormal:
+    """Of a step that no other rank takes part in: no side is much longer than the other, or it would deny its own median."""
+    curve = placed.curve(period)
+    median = dict(curve)[1.0]
+    if not median:
+        return LogNormal.symmetric(0.0, 0.0)
+    if isinstance(errors, OtherDevices):
+        found: Distribution = errors.step_time(curve, device, StepKind.of(placed))
+    else:
+        found = errors.step_time(curve, _sigma(placed, errors))
+    low, high = interval(found)
+    below, above = math.log(median / low), math.log(high / median)
+    return LogNormal(median=median, below=max(below, above / _UNEVEN), above=max(above, below / _UNEVEN))
+
+
+def _within(device: LogNormal, step: LogNormal) -> LogNormal:
+    """A device takes no longer than its step, whichever is uncertain."""
+    low, high = interval(step)
+    if not device.median or not low:
+        return device
+    below, above = math.log(device.median / low), math.log(high / device.median)
+    return replace(device, below=max(device.below, below), above=max(min(device.above, above), 0.0))
+
+
+def _wider(step: LogNormal, spread: float) -> LogNormal:
     """A step of one device with what its trainer may add, in proportion."""
-    if not spread:
-        return step
-    median, (low, high) = step.quantile(0.5), interval(step)
-    below, above = (math.hypot(math.log(side), Z90 * spread) for side in (median / low, high / median))
-    return LogNormal(median=median, below=below, above=above)
+    return replace(step, below=math.hypot(step.below, Z90 * spread), above=math.hypot(step.above, Z90 * spread))
 
 
 def _several(
@@ -136,27 +155,65 @@ def _several(
     parts = error_of_parts(program, ran, cluster, model)
     assert parts is not None
     own = errors if isinstance(errors, Calibration) else None
-    device = _device(ran.slowest, errors)
+    by_jobs = jobs.step_time(ran.timeline.period + ran.stragglers + added, parts, spread)
+    alone = _alone(_without_others(ran.slowest), ran.slowest.node.device, errors)
+    step = _no_surer(by_jobs, _wider(alone, spread)).shifted(fixed)
+    device = _within(_device(ran.slowest, errors), step)
+    grounds = Caveat("calibrated-by-jobs", jobs.source)
     return StepDistribution(
-        step=jobs.step_time(ran.timeline.period + ran.stragglers + added, parts, spread).shifted(fixed),
+        step=step,
         device=device,
         host=own.host_time(ran.slowest.host_seconds) if own else None,
         exposed=LogNormal.symmetric(ran.exposed, network_error(cluster)),
-        waiting=device.above,
-        caveats=(Caveat("calibrated-by-jobs", jobs.source), *(_uncertain(ran.slowest) if own else ())),
+        waiting=max(device.below, device.above),
+        caveats=(grounds, *(_uncertain(ran.slowest) if own else ())),
     )
 
 
+def _without_others(placed: Placed) -> RoleStep:
+    """The ops of a rank, had it nobody to wait for."""
+    alone = replace(placed.role, collectives=())
+    return RoleStep(role=alone, priced=placed.priced, durations=replace(placed.durations, collectives=[]))
+
+
+def _no_surer(step: LogNormal, alone: LogNormal) -> LogNormal:
+    """Several devices are as uncertain as one of them, and more."""
+    return replace(step, below=max(step.below, alone.below), above=max(step.above, alone.above))
+
+
 def _device(placed: Placed, errors: Calibration | OtherDevices) -> LogNormal:
-    """Of the device time among several ranks: to which side errors lean is what jobs say."""
-    seconds = placed.device_seconds
     if isinstance(errors, Calibration):
-        return errors.device_time(seconds, _sigma(placed, errors))
-    one = errors.step_time(1.0, placed.node.device, StepKind.of(placed))
-    return LogNormal.from_interval(seconds, *interval(one))
+        return errors.device_time(placed.device_seconds, _sigma(placed, errors))
+    return errors.device_time(placed.device_seconds, placed.node.device, StepKind.of(placed))
 
 
-def _sigma(placed: Placed, errors: Calibration) -> float:
+def _grounds(placed: Placed, errors: Calibration | OtherDevices, step: LogNormal) -> Iterator[Caveat]:
+    """What an interval rests on, and why it is wide where it is."""
+    device, kind = placed.node.device, StepKind.of(placed)
+    if isinstance(errors, OtherDevices):
+        yield Caveat("calibrated-elsewhere", errors.source(device, kind))
+    else:
+        yield from _uncertain(placed)
+    low, high = interval(step)
+    if low > 0 and high > WIDEST * low:
+        yield Caveat(WIDE_INTERVAL, f"The interval is {high / low:.1f} times wide: {_why_wide(placed, errors, kind)}.")
+
+
+def _why_wide(placed: Placed, errors: Calibration | OtherDevices, kind: StepKind) -> str:
+    if placed.host_seconds > _PACE * placed.device_seconds:
+        return "its host sets much of the pace, and hosts differ; --host and a profile say which it is"
+    if kind.unknown > _MANY:
+        return "no model knows many of its ops"
+    if isinstance(errors, Calibration):
+        return "ops like these were far off while unseen"
+    if errors.is_strange(placed.node.device, kind):
+        return "no step like it was published for a device like this one; foretell adapt makes it narrow"
+    if kind.convolutions > _MANY:
+        return "which algorithm runs a convolution differs from device to device; foretell adapt makes it narrow"
+    return "published steps of such devices were as far off; foretell adapt makes it narrow"
+
+
+def _sigma(placed: RoleStep, errors: Calibration) -> float:
     return errors.sigma(expected_error(placed), placed.unknown)
 
 

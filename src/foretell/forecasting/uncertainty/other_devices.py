@@ -1,49 +1,46 @@
-"""Steps of one device that a model was not measured on: its errors on published steps of devices that were left out."""
+"""Steps of one device that a model was not measured on: how far published steps were off while their device was left out.
+
+Errors are kept by group: what a step mostly runs (convolutions, or products) and what class its device is of. A group's width
+is what contains nine of ten steps of a device, a source and a network that are all new. Beside its device a step is uncertain
+by its host; both pass through the simulator, so a step that its device bounds is as sure as its group, and one that waits for
+its host as sure as hosts are.
+"""
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 
 from foretell.cost.files import check_numbers
 from foretell.cost.folder import read_errors, read_once
 from foretell.cost.model import CostModel
-from foretell.distribution import TAILS, Floats, LogNormal
+from foretell.distribution import LEVEL, LogNormal
 from foretell.forecasting.step import RoleStep
+from foretell.forecasting.uncertainty.device_classes import CLASSES, DeviceClass, class_of
 from foretell.forecasting.uncertainty.operators import repetition
+from foretell.forecasting.uncertainty.own_device import Curve, draw_steps
+from foretell.graph.operators import operator_of
 from foretell.hardware import Device
 from foretell.hardware import device as known_device
 from foretell.units import Seconds
 
+Kind = Literal["grouped convolutions", "convolutions", "products"]
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 FILE: Final = "other_devices.json"
-_OLD_FILE, _OLD_KEY = "elsewhere.json", "held"  # of models up to h200-2026.11
-_WIDEST: Final = 20.0  # that an error can be, as a logarithm or over a step's scale
-_NUMBERS: Final = 5  # of `numbers_of`
-_OTHERWISE: Final = 0.1  # what a step that trains says of one that does not, and the other way round
-_STRANGE: Final = 2.0  # how many times wider an interval is on a make of which no device was left out
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOutDevice:
-    """Errors on published steps of a device while nothing of it was in the fit."""
-
-    device: str
-    make: str  # who made it, and what kind it is
-    half: bool  # products in 16 bits
-    trains: bool
-    numbers: Sequence[float]  # where the device lies among devices
-    errors: Sequence[float]  # log(measured ÷ predicted) of steps, over their `scale`
-
-    def __post_init__(self) -> None:
-        check_numbers("numbers", self.numbers)
-        check_numbers("errors", self.errors, least=-_WIDEST, most=_WIDEST)
-        if len(self.numbers) != _NUMBERS or not len(self.errors):
-            raise ValueError(f"a device is not {_NUMBERS} numbers with a list of errors")
+_OLD_FILE, _OLD_KEYS = "elsewhere.json", ("devices", "held")  # of models up to h200-2026.11.3, whose errors are lists
+_OLD_SCALE: Final[Mapping[Kind, float]] = {"convolutions": 1.0, "products": 0.4}  # that those were divided by
+HOST: Final = 0.5  # of a host that was not measured, as a logarithm: hosts of the catalog take 7 to 19 µs per op
+_GROUPED, _CONVOLVED = 0.2, 0.5  # parts of the device time
+_WIDEST: Final = 20.0  # that an error can be, as a logarithm
+_STRANGE: Final = (
+    1.5  # how many times wider than the widest known an interval is for a class of which no device was left out
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,13 +50,9 @@ class StepKind:
     half: bool
     trains: bool
     convolutions: float  # their part of the device time
+    grouped: float = 0.0  # and that of those in groups, whose algorithms differ most
     unknown: float  # and that of ops no model knows
     alike: float = 0.0  # its `repetition`: 1 where it is one product over and over
-
-    @property
-    def scale(self) -> float:
-        """Convolutions are run by algorithms that differ from device to device, products by much the same."""
-        return 0.4 + self.convolutions
 
     @classmethod
     def of(cls, step: RoleStep) -> StepKind:
@@ -67,72 +60,91 @@ class StepKind:
             half=step.role.graph.precision.is_half,
             trains=step.role.graph.training,
             convolutions=convolutions(step.families),
+            grouped=grouped(step),
             unknown=step.unknown,
             alike=repetition(step),
         )
 
+    @property
+    def shares(self) -> Mapping[Kind, float]:
+        """How much a step is of each kind: a fifth of it in grouped convolutions decides, as does half in others."""
+        of_groups, convolved = min(self.grouped / _GROUPED, 1.0), min(self.convolutions / _CONVOLVED, 1.0)
+        rest = 1 - of_groups
+        return {"grouped convolutions": of_groups, "convolutions": rest * convolved, "products": rest * (1 - convolved)}
+
+    @property
+    def mostly(self) -> Kind:
+        return max(KINDS, key=lambda kind: self.shares[kind])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Steps of one kind on devices of one class."""
+
+    kind: Kind
+    devices: DeviceClass
+    width: float  # half of the interval, as a logarithm, that contains nine of ten steps of a device and source that are new
+    units: int  # sources × devices that it is from
+    steps: int
+
+    def __post_init__(self) -> None:
+        check_numbers("width", self.width, dims=0, least=1e-3, most=_WIDEST)
+        if self.kind not in KINDS or self.devices not in CLASSES:
+            raise ValueError(f"a group of {self.kind!r} on {self.devices!r} is not known")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherDevices:
-    """Intervals on devices a model was not measured on, from its errors on devices left out (weighted conformal).
+    """Intervals on devices a model was not measured on."""
 
-    Every device counts as one, the more the nearer it lies, and steps that train say little of steps that do not.
-    """
-
-    devices: Sequence[LeftOutDevice]
-    reach: float  # distance within which errors on one device are likely on another
+    groups: Sequence[Group]
+    host: float  # half of the interval of a host that was not measured, as a logarithm
     unknown: float  # added for ops no model knows, by their part of the step
     single: float = 0.0  # added for calls whose errors do not even out, by how much of a step is alike
     usual: float = 0.0  # how much of the steps left out is alike, which their errors count already
-    measured: Device | None = None  # the model's own device: others of its architecture are near
+    own: str = ""  # the model's own device
 
     def __post_init__(self) -> None:
-        check_numbers("reach", self.reach, dims=0, least=1e-3)
-        check_numbers("a width", [self.unknown, self.single], least=0, most=_WIDEST)
+        check_numbers("a width", [self.unknown, self.single, self.host], least=0, most=_WIDEST)
         check_numbers("a part", self.usual, dims=0, least=0, most=1)
-        if not self.devices:
+        if not self.groups:
             raise ValueError("errors of no device")
 
-    def step_time(self, seconds: Seconds, device: Device, kind: StepKind) -> LogNormal:
-        low, high = self.errors(device, kind)
+    def step_time(self, curve: Curve, device: Device, kind: StepKind) -> LogNormal:
+        """From the step time at several speeds of the device, all else as predicted."""
+        median, wide = dict(curve)[1.0], self.width(device, kind)
+        drawn = draw_steps(curve, np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, self.host], [0.0, -self.host]]), wide)
+        slower, faster, slow_host, fast_host = np.log(drawn / median).tolist()
+        return LogNormal(median=median, below=math.hypot(faster, fast_host), above=math.hypot(slower, slow_host))
+
+    def device_time(self, seconds: Seconds, device: Device, kind: StepKind) -> LogNormal:
+        return LogNormal.symmetric(seconds, self.width(device, kind))
+
+    def width(self, device: Device, kind: StepKind) -> float:
+        """Half of the interval of the device time, as a logarithm."""
         more = self.unknown * kind.unknown + self.single * max(0.0, kind.alike - self.usual)
-        return LogNormal(median=seconds, below=-(low * kind.scale - more), above=high * kind.scale + more)
+        return more + sum(share * self._group(each, device)[0] for each, share in kind.shares.items() if share)
 
-    def errors(self, device: Device, kind: StepKind) -> tuple[float, float]:
-        """Quantiles of the errors on other devices, stretched where none of them is near."""
-        away = self._away(device, kind.half)
-        weights = np.exp(-0.5 * (away / self.reach) ** 2)
-        weights *= [1.0 if d.trains == kind.trains else _OTHERWISE for d in self.devices]
-        weights = np.maximum(weights, 1e-9)  # far from all of them, each says as little
-        each = [np.full(len(d.errors), w / len(d.errors)) for d, w in zip(self.devices, weights, strict=True)]
-        values, weight = np.concatenate([d.errors for d in self.devices]), np.concatenate(each)
-        order = np.argsort(values)
-        reached = np.cumsum(weight[order]) / weight.sum()
-        low, high = (float(values[order][np.searchsorted(reached, tail)]) for tail in (TAILS[0], 1 - TAILS[0]))
-        stretch = self._stretch(device, kind.half)
-        return min(low, 0.0) * stretch, max(high, 0.0) * stretch
-
-    def source(self, device: Device, half: bool) -> str:
+    def source(self, device: Device, kind: StepKind) -> str:
         """What an interval on a device is made from, in words."""
-        others = {d.device for d in self.devices} - {device.name}
-        text = f"The interval is from errors on published steps of {len(others)} devices, each predicted while left out"
-        if self.is_far(device, half):
-            text += f"; none of them is near {device.name} in its make and published numbers, so it is stretched"
+        steps = sum(group.steps for group in self.groups)
+        text = f"The interval is from errors on {steps} published steps, each predicted while its device was left out"
+        if self.is_strange(device, kind):
+            text += f"; none was of a device like {device.name}, so it is wider than any that was"
         return f"{text}."
 
-    def is_far(self, device: Device, half: bool) -> bool:
-        return self._stretch(device, half) > 1.0
+    def is_strange(self, device: Device, kind: StepKind) -> bool:
+        """Whether no step like it was published for the class of its device."""
+        return not self._group(kind.mostly, device)[1]
 
-    def _away(self, device: Device, half: bool) -> Floats:
-        place = numbers_of(device, half)
-        return np.array([math.dist(place, d.numbers) for d in self.devices])
-
-    def _stretch(self, device: Device, half: bool) -> float:
-        nearest = float(self._away(device, half).min())
-        if self.measured is not None and self.measured.architecture == device.architecture:
-            nearest = min(nearest, math.dist(numbers_of(device, half), numbers_of(self.measured, half)))
-        strange = make_of(device) not in {d.make for d in self.devices}
-        return max(_STRANGE if strange else 1.0, nearest / self.reach)
+    def _group(self, kind: Kind, device: Device) -> tuple[float, bool]:
+        """The width of steps of a kind, and whether it is from devices of that class."""
+        of_kind = {group.devices: group.width for group in self.groups if group.kind == kind}
+        found = of_kind.get(class_of(device))
+        if found is not None:
+            return found, True
+        known = of_kind.values() or [group.width for group in self.groups]
+        return _STRANGE * max(known), False
 
     @classmethod
     def load(cls, path: Path) -> OtherDevices:
@@ -141,14 +153,42 @@ class OtherDevices:
     @classmethod
     def parse(cls, content: Mapping[str, Any]) -> OtherDevices:
         rest = dict(content)
-        devices = rest.pop("devices" if "devices" in rest else _OLD_KEY)
-        return cls(devices=[LeftOutDevice(**d) for d in devices], **rest)
+        if old := next((key for key in _OLD_KEYS if key in rest), None):
+            return _of_lists(rest.pop(old), rest)
+        return cls(groups=[Group(**group) for group in rest.pop("groups")], **rest)
+
+
+def _of_lists(devices: Sequence[Mapping[str, Any]], rest: Mapping[str, Any]) -> OtherDevices:
+    """Of an older file: errors of each device over the scale of a step's kind, every device counting as one."""
+    check_numbers("reach", rest["reach"], dims=0, least=1e-3)  # which those files have
+    errors: dict[DeviceClass, list[Sequence[float]]] = defaultdict(list)
+    for each in devices:
+        check_numbers("errors", each["errors"], least=-_WIDEST, most=_WIDEST)
+        if not len(each["errors"]):
+            raise ValueError("a device without errors")
+        errors[class_of(known_device(each["device"]))].append(each["errors"])
+    groups = [
+        Group(kind=kind, devices=name, width=unit_quantile(units) * scale, units=len(units), steps=sum(map(len, units)))
+        for name, units in errors.items()
+        for kind, scale in _OLD_SCALE.items()
+    ]
+    known = {key: rest[key] for key in ("unknown", "single", "usual") if key in rest}
+    return OtherDevices(groups=groups, host=HOST, **known)
+
+
+def unit_quantile(units: Sequence[Sequence[float]]) -> float:
+    """The size that nine of ten errors stay below, every unit counting as one."""
+    values = np.abs(np.concatenate([np.asarray(unit, dtype=float) for unit in units]))
+    weights = np.concatenate([np.full(len(unit), 1 / len(unit)) for unit in units])
+    order = np.argsort(values)
+    reached = np.cumsum(weights[order]) / weights.sum()
+    return float(values[order][min(int(np.searchsorted(reached, LEVEL - 1e-9)), len(values) - 1)])
 
 
 def other_devices_of(model: CostModel) -> OtherDevices | None:
     """A model's errors on other devices than its own; None where they are not known."""
     errors = read_once(model.folder, OtherDevices.load, FILE, _OLD_FILE)
-    return errors and replace(errors, measured=known_device(model.device) if model.device else None)
+    return errors and replace(errors, own=model.device)
 
 
 def convolutions(families: Mapping[str, Seconds]) -> float:
@@ -157,12 +197,13 @@ def convolutions(families: Mapping[str, Seconds]) -> float:
     return convolved / (sum(families.values()) or 1.0)
 
 
-def make_of(device: Device) -> str:
-    return f"{device.vendor} {device.kind}"
-
-
-def numbers_of(device: Device, half: bool) -> tuple[float, ...]:
-    """Where a device lies among devices: doublings of its rates, its size, and how it balances them."""
-    rate = device.peak("fp16") if half else device.vector_peak("fp32")
-    amounts = (device.bandwidth / 1e12, rate / 1e13, device.compute_units / 100, device.l2_bytes / 2**23)
-    return (*(round(math.log2(amount), 3) for amount in amounts), 2.0 * half)
+def grouped(step: RoleStep) -> float:
+    """The part of a step's device time that is convolutions in groups."""
+    calls = zip(step.priced.calls.distinct, step.of_calls, strict=True)
+    seconds = sum(
+        seconds
+        for call, seconds in calls
+        if operator_of(call.signature.name).family in ("convolution", "convolution_backward")
+        and call.signature.argument("groups", 1) != 1
+    )
+    return seconds / (step.device_seconds or 1.0)
