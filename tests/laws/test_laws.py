@@ -29,7 +29,7 @@ def answers() -> Answers:
 
 
 def _few(one: Step) -> Step:
-    return replace(one, precisions=("amp-bf16", "fp32", "tf32"), batches=(16, 32))
+    return replace(one, precisions=("amp-bf16", "amp-fp16", "fp32", "torch-fp32", "tf32"), batches=(16, 32))
 
 
 def _scope(answers: Answers) -> Scope:

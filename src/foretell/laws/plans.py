@@ -28,7 +28,7 @@ _SHARDS: Final = ("dp=8,zero=0", "dp=8,zero=1", "dp=8,zero=2", "dp=8,zero=3")
 
 
 @law(
-    "The arithmetic of all ranks is that of the step on one device, for each replica.",
+    "The arithmetic of all ranks is that of the step on one device for each replica; what tp does not divide, each rank does.",
     "plans of eight devices",
     Tolerance(part=1e-6, why="rows that a divisor does not divide are rounded"),
 )
@@ -43,7 +43,11 @@ def arithmetic_conserved(scope: Scope, answers: Answers) -> Iterator[Compared]:
             except InputError:
                 continue
             ranks = sum(total_flops(role.graph) * role.count for role in program.roles)
-            yield from equal(f"{step.name}, {text}: arithmetic", ranks, whole * program.micro_steps * plan.dp)
+            where, once = f"{step.name}, {text}: arithmetic", whole * program.micro_steps * plan.dp
+            yield Compared(where=where, number=once, limit=ranks)
+            yield Compared(
+                where=where, number=ranks, limit=once * plan.tp
+            )  # what tp does not divide, each rank computes
 
 
 @law("One device by a plan of one is one device.", "devices")
@@ -91,7 +95,11 @@ def written_out(scope: Scope, answers: Answers) -> Iterator[Compared]:
                     yield from equal(f"{step.name}: {texts[0]} and {text}", other.step, first.step)
 
 
-@law("A forecast of more devices is no surer.", "devices × counts")
+@law(
+    "A forecast of more devices is no surer.",
+    "devices × counts",
+    Tolerance(part=0.01, why="a replica's device copies gradients into buckets, so its host counts a little less"),
+)
 def more_is_no_surer(scope: Scope, answers: Answers) -> Iterator[Compared]:
     for step in scope.steps:
         for device in scope.devices:
