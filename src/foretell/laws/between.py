@@ -121,7 +121,7 @@ def _is_quicker(quick: str, slow: str, device: Device) -> bool:
 @law(
     "Two half precisions at the same rate take the same time.",
     "devices with both units",
-    Tolerance(part=0.1, why="fp16 scales its loss and looks for overflows, and kernels of the two were measured apart"),
+    Tolerance(part=0.15, why="fp16 scales its loss, and small convolutions of the two were measured a tenth apart"),
 )
 def halves_alike(scope: Scope, answers: Answers) -> Iterator[Compared]:
     for step in scope.steps:
