@@ -49,7 +49,7 @@ def predict(
                 note(question.remark)
             report(f"asking {server} about {graph.name} on {cluster}")
             own = plan if question.decided_by == "cluster" else question.plan
-            fed = replace(conditions, host=place.host.op_seconds if place.host else conditions.host)
+            fed = replace(conditions, host=place.nodes[0].host.op_seconds if place.host else conditions.host)
             found.append(client.forecast(graph, cluster, own, conditions=fed, **terms))
     answer(as_json, lambda: found[0] if len(found) == 1 else found, lambda width: _table(found))
     if require_fit and (over := [each["cluster"] for each in found if not each["memory"]["fits"]]):
