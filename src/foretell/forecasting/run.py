@@ -146,7 +146,7 @@ class _Timed:
 def _time_ranks(program: Program, placed: Sequence[Placed], jitter: float) -> _Timed:
     """Ranks that all do the same work, on whichever nodes they are."""
     timelines = [simulate(p.role, p.durations) for p in placed]
-    timeline = max(timelines, key=lambda t: t.period)
+    timeline = max(timelines, key=lambda t: (t.period, t.computing))  # behind one host's pace they may be alike
     slowest = placed[timelines.index(timeline)]
     others = {
         f"{p.role.name} on {p.node.device.name}": t for p, t in zip(placed, timelines, strict=True) if p is not slowest
