@@ -43,6 +43,11 @@ def pipelined() -> Trainer.Config:
     config.parallelism.tensor_parallel_degree = 1
     return config
 
+def in_pieces() -> Trainer.Config:
+    config = small()
+    config.loss = ChunkedLossWrapper.Config(loss_fn=config.loss)
+    return config
+
 def unread() -> Trainer.Config:
     config = small()
     config.training.max_context_length = length_of(config)
@@ -146,6 +151,14 @@ def test_a_recipe_that_builds_on_another_changes_what_it_sets(titan: Path) -> No
     staged = of(titan, "pipelined")
     assert (staged.plan["pp"], staged.settings["batch"], staged.settings["grad_accumulation"]) == (2, 2, 4)
     assert staged.plan["schedule"] == "1f1b"
+
+
+def test_a_loss_in_pieces_never_has_all_logits(titan: Path) -> None:
+    titan.write_text(TITAN.replace("tensor_parallel_degree=2", "tensor_parallel_degree=1"))
+    assert of(titan, "in_pieces").settings["fused_loss"] is True
+    titan.write_text(TITAN)
+    assert "fused_loss" not in of(titan, "in_pieces").settings
+    assert any("loss (in pieces" in caveat.text for caveat in of(titan, "in_pieces").caveats)
 
 
 def test_what_only_running_would_show_is_refused_where_it_is_needed(titan: Path) -> None:

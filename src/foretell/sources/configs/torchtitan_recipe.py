@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ _MODES: Final = {"FullAC.Config": "full", "SelectiveAC.Config": "selective", "Me
 # Names of converters, in the words of the TOML's `converters`; their tables are named so too.
 _CONVERTERS: Final = {"Float8LinearConverter.Config": "float8", "MXFP8LinearConverter.Config": "mx"}
 _FREE: Final = (
-    "loss", "hf_assets_path", "dump_folder", "profiler", "metrics", "tokenizer", "dataloader", "lr_scheduler", "checkpoint",
+    "hf_assets_path", "dump_folder", "profiler", "metrics", "tokenizer", "dataloader", "lr_scheduler", "checkpoint",
     "comm", "validator", "debug", "validation", "profiling", "job", "memory_estimation", "activation_offload",
 )  # fmt: skip
 
@@ -41,7 +42,7 @@ def read(keys: Keys, folder: Path) -> Configuration:
         parallelism.pop(name, None)
     training.pop("disable_cuda_graphs", None)
     parallelism.setdefault("pipeline_parallel_schedule", "1F1B")
-    optimizer = keys.take("optimizer")
+    optimizer, loss = keys.take("optimizer"), keys.take("loss")
     keys.free(*MARKS, *_FREE)
     keys.not_modelled("override")
     entries = {
@@ -49,7 +50,8 @@ def read(keys: Keys, folder: Path) -> Configuration:
         "activation_checkpoint": _checkpointing(keys), **_model(keys, model, folder),
     }  # fmt: skip
     unused = {name: keys.raw(name) for name in keys.left()}
-    return torchtitan.read(keys.read_as({**entries, **unused}), folder)
+    found = torchtitan.read(keys.read_as({**entries, **unused}), folder)
+    return replace(found, settings={**found.settings, **_loss(keys, loss, found.plan)})
 
 
 def _table(keys: Keys, name: str) -> dict[str, Any]:
@@ -90,6 +92,16 @@ def _checkpointing(keys: Keys) -> dict[str, Any]:
         raise keys.wrong("activation_checkpoint", table[CALLED], f"None or one of {', '.join(_MODES)}")
     rest = {k: v for k, v in table.items() if k not in MARKS}
     return {"mode": mode, **({"selective_ac_option": "op"} if mode == "selective" else {}), **rest}
+
+
+def _loss(keys: Keys, given: Any, plan: Mapping[str, Any]) -> dict[str, Any]:
+    """In pieces with the last layer, which never has all logits; of a rank with a part of that layer it is taken whole."""
+    if not isinstance(given, Mapping) or given.get(CALLED) != "ChunkedLossWrapper.Config":
+        return {}
+    if plan.get("tp", 1) == plan.get("pp", 1) == plan.get("cp", 1) == 1:
+        return {"fused_loss": True}
+    keys.say("loss", "in pieces, taken for a whole one")
+    return {}
 
 
 def _optimizer(keys: Keys, given: Any) -> dict[str, Any]:
