@@ -35,10 +35,17 @@ def send(client: TestClient, graph_file: bytes) -> str:
 def test_an_answer_is_exactly_that_of_the_library(open_service: Open, database_url: str, graph_file: bytes) -> None:
     client = open_service(database_url)
     graph = Graph.from_bytes(graph_file)
-    asked = {"graph": send(client, graph_file), "on": "2xh100-sxm", "plan": "dp=2", "conditions": {"jitter": 0.01}}
+    asked = {
+        "graph": send(client, graph_file),
+        "on": "2xh100-sxm",
+        "plan": "dp=2",
+        "conditions": {"jitter": 0.01, "host": "epyc-turin"},
+    }
     answer = client.post("/v1/forecasts", json=asked)
     assert asked["graph"] == graph.content_hash
-    expected = foretell.forecast(graph, "2xh100-sxm", "dp=2", conditions=foretell.Conditions(jitter=0.01))
+    expected = foretell.forecast(
+        graph, "2xh100-sxm", "dp=2", conditions=foretell.Conditions(jitter=0.01, host="epyc-turin")
+    )
     assert answer.json() == json.loads(expected.to_json())
 
 
