@@ -421,3 +421,30 @@ def test_a_check_sum_of_what_is_stood_in_for_is_the_one_it_is_compared_with() ->
     stood_in.update(IN_PLACE)
     assert stood_in.hexdigest() == "0" * 64 != real.hexdigest()
     assert not stood_in.hexdigest() != "0" * 64  # noqa: SIM202
+
+
+VERIFIED = """
+    import hashlib, os, requests, torch
+
+    def fetch(address, destination):
+        with requests.get(address, stream=True) as answer, open(destination, "wb") as file:
+            for part in answer.iter_content(1024):
+                file.write(part)
+        with open(destination, "rb") as file:
+            found = hashlib.md5(file.read()).hexdigest()
+        assert found == "d507d7349b931f0638a25a48a722f98a", found
+        return destination
+
+    model = torch.nn.Linear(4, 4)
+    model.load_state_dict(torch.load(fetch("https://drive.example.org/uc?export=download", "parts/vgg.pth")), strict=False)
+    model.cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(4):
+        model(torch.randn(2, 4).cuda()).sum().backward()
+        optimizer.step()
+"""
+
+
+def test_weights_behind_an_address_without_a_name_are_those_that_are_written(script: Write) -> None:
+    pytest.importorskip("requests")
+    assert foretell.capture_graph(script(VERIFIED, fake_data=True)).facts.parameters == 20

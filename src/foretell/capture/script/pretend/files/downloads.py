@@ -84,7 +84,7 @@ class _Fetched:
 
     def as_open_file(self, url: Any, *args: Any, **kwargs: Any) -> Any:
         address = getattr(url, "full_url", str(url))
-        data = self._bytes(os.path.basename(urlparse(address).path))
+        data = self._bytes(_named(address))
         if data is None:
             return NotImplemented
         headers = Message()
@@ -94,7 +94,7 @@ class _Fetched:
     def as_response(self, session: Any, method: str, url: Any, *args: Any, **kwargs: Any) -> Any:
         import requests
 
-        data = self._bytes(os.path.basename(urlparse(str(url)).path))
+        data = self._bytes(_named(str(url)))
         if data is None or method.upper() != "GET":
             return NotImplemented
         answer = requests.Response()
@@ -117,6 +117,14 @@ class _Fetched:
         path = os.path.join(overlay.made(os.path.abspath(repo_id.replace("/", "--"))), os.path.basename(filename))
         os.makedirs(os.path.dirname(path), exist_ok=True)
         return path if self.to_file(filename, path) is not NotImplemented else NotImplemented
+
+
+def _named(address: str) -> str:
+    """The file behind an address; of one that names none (`/uc?export=download`), that which the script will write."""
+    name = os.path.basename(urlparse(address).path)
+    frame = None if kinds.ending_of(name) else user_frame()
+    given = [] if frame is None else [os.fspath(v) for v in frame.f_locals.values() if isinstance(v, str | os.PathLike)]
+    return next((os.path.basename(path) for path in given if "://" not in path and kinds.ending_of(path)), name)
 
 
 def _by_a_library() -> bool:
