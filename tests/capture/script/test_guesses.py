@@ -47,6 +47,8 @@ def test_what_fits_is_left_as_it_is(session: Session) -> None:
     assert x.reshape(-1).size == rows * columns
     assert np.isfinite(x / x.std()).all()
     assert x["inner"].about != x.about
+    assert len(list(x)) == rows
+    assert x[rows + 5].shape == x[[1, rows + 7]].shape[1:]
 
 
 def test_a_guess_is_not_made_twice_and_runs_end() -> None:
@@ -90,3 +92,38 @@ def test_a_model_shows_what_it_takes(script: Write) -> None:
     assert graph.facts.inputs[:2] == (32, 9)
     assert len(graph.facts.inputs) == 3
     assert any("data/x_train.npy (2039 × 9" in caveat.text for caveat in graph.caveats)
+
+
+def test_names_and_texts_are_those_that_the_script_looks_for(script: Write) -> None:
+    """Names in two files are shared, a text whose lines are paths lists folders, a pickle is known by its reader."""
+    graph = foretell.capture_graph(
+        script(
+            """
+            import os, pickle
+            import numpy as np
+            import torch
+            from torch import nn
+
+            sizes = {"chair": 4, "table": 2, "lamp": 3}
+            with open("data/categories2number.txt") as file:
+                classes = [line.strip().split()[0] for line in file]
+            parts = max(sizes[name] for name in classes)
+            scenes = [os.path.join("data", scene[:-1]) for scene in open("data/train.txt")]
+            intrinsics = np.genfromtxt(os.path.join(scenes[0], "cam.txt")).astype(np.float32).reshape((3, 3))
+            with open("data/samples.lst", "rb") as file:
+                names, labels = pickle.load(file)
+            joints = np.load("data/joints.npy")
+            batch = torch.from_numpy(joints[:16]).float().cuda()
+            shift = torch.zeros(25).cuda()
+            model = nn.Conv1d(3, len(classes), 1).cuda()
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for step in range(4):
+                samples, channels, points = batch.size()
+                model(batch + shift).sum().backward()
+                optimizer.step(); optimizer.zero_grad()
+            """,
+            fake_data=True,
+        )
+    )
+    assert graph.facts.parameters == 3 * 3 + 3
+    assert graph.facts.inputs == (16, 3, 25)

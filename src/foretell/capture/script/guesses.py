@@ -38,7 +38,8 @@ class Guesses:
             raise Contradicted({what: shown})
 
     def is_new(self, what: str, shown: Any) -> bool:
-        return bool(self._runs < RUNS and self.made.get(what) != shown and shown not in self.tried(what))
+        now = self.made.get(what, self.known.get(what))
+        return bool(self._runs < RUNS and now != shown and shown not in self.tried(what))
 
     def tried(self, what: str) -> list[Any]:
         return list(self.known.get(f"tried {what}", []))

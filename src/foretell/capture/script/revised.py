@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import linecache
+import re
 import types
 from collections.abc import Iterator
 from typing import Any, Final
@@ -10,8 +12,9 @@ from foretell.capture.reads import OWN, is_library
 from foretell.capture.script.ended import Ended
 from foretell.capture.script.guesses import Guesses
 from foretell.capture.script.shapes import arrays, ranked, replaced, with_rank
-from foretell.capture.script.taking import contradictions
+from foretell.capture.script.taking import contradictions, taken_apart
 
+_NAMES: Final = 2048  # of a table, that are used
 _RANKS: Final = (2, 3, 1, 4)  # of arrays, those that most have first
 _Shown = dict[str, Any]
 
@@ -25,11 +28,11 @@ def revised(ended: Ended, guesses: Guesses) -> _Shown:
     return {}
 
 
-def frames_of(error: BaseException) -> list[types.FrameType]:
-    """Of an error, the innermost first."""
+def frames_of(error: BaseException) -> list[tuple[types.FrameType, int]]:
+    """Of an error, the innermost first, each with the line that it came to."""
     found, at = [], error.__traceback__
     while at is not None:
-        found.append(at.tb_frame)
+        found.append((at.tb_frame, at.tb_lineno))
         at = at.tb_next
     return found[::-1]
 
@@ -38,8 +41,8 @@ def _refused_tensors(ended: Ended, guesses: Guesses) -> _Shown:
     """A module, a loss or an operator that takes other shapes than it was given."""
     if not arrays(guesses):
         return {}
-    for frame in frames_of(ended.error):
-        for given in contradictions(frame):
+    for frame, line in frames_of(ended.error):
+        for given in (*contradictions(frame), *taken_apart(frame, line)):
             shown: _Shown = {}
             if given.more:
                 shown = ranked(guesses, given.shape, given.more)
@@ -56,13 +59,14 @@ def _unknown_names(ended: Ended, guesses: Guesses) -> _Shown:
     origin = getattr(key, "origin", None)
     if origin is None:
         return {}
-    for frame in frames_of(ended.error):
-        if is_library(frame.f_code.co_filename):
-            continue
-        line = next((f.line or "" for f in ended.frames[::-1] if f.filename == frame.f_code.co_filename), "")
-        tables = [table for name, table in _tables(frame) if f"{name}[" in line and table and key not in table]
-        if tables:
-            return {origin: [name for name in list(tables[0])[:4096] if isinstance(name, str | int)]}
+    for frame, number in frames_of(ended.error):
+        line = linecache.getline(frame.f_code.co_filename, number)
+        for name, table in _tables(frame) if not is_library(frame.f_code.co_filename) else ():
+            names = [name for name in list(table)[:_NAMES] if isinstance(name, str | int)]
+            indices = re.findall(rf"(?<![\w.]){re.escape(name)}\[(\w*)", line)
+            fits = any(frame.f_locals.get(index, key) is key for index in indices)
+            if fits and names and key not in table and guesses.is_new(origin, names):
+                return {origin: names}
     return {}
 
 
@@ -79,9 +83,9 @@ def _tables(frame: types.FrameType) -> Iterator[tuple[str, dict[Any, Any]]]:
 def _other_kinds(ended: Ended, guesses: Guesses) -> _Shown:
     """An array that a function refused, nobody knows why: whole numbers where it was an index, or another rank."""
     frames = frames_of(ended.error)
-    if frames[0].f_code.co_filename.startswith(OWN):
+    if frames[0][0].f_code.co_filename.startswith(OWN):
         return {}  # a mistake of ours
-    for frame in frames:
+    for frame, _ in frames:
         for value in list(frame.f_locals.values()):
             about = getattr(value, "about", None)
             if not isinstance(about, str) or about not in guesses.made:
@@ -89,14 +93,24 @@ def _other_kinds(ended: Ended, guesses: Guesses) -> _Shown:
             made = guesses.made[about]
             if isinstance(ended.error, IndexError | TypeError) and made["dtype"] != "int64":
                 return {about: {**made, "dtype": "int64"}}
-            for rank in _RANKS:
-                other = {**made, "shape": with_rank(made["shape"], rank, guesses)}
-                if rank != len(made["shape"]) and not _was_tried(guesses, about, rank):
-                    return {about: other}
+            if shown := _another_rank(about, guesses):
+                return shown
         if not is_library(frame.f_code.co_filename):
             return {}
     return {}
 
 
-def _was_tried(guesses: Guesses, about: str, rank: int) -> bool:
-    return any(len(tried["shape"]) == rank for tried in guesses.tried(about))
+def _another_rank(about: str, guesses: Guesses) -> _Shown:
+    """As another array of its file has; else one that neither was tried with, for all of them that have the same shape."""
+    file = about.rpartition(": ")[0] or about
+    near = {what: made for what, made in arrays(guesses).items() if (what.rpartition(": ")[0] or what) == file}
+    largest = max(near.values(), key=lambda made: len(made["shape"]))["shape"]
+    equal = {what: {**made, "shape": largest} for what, made in near.items() if made["shape"] != largest}
+    if equal and all(guesses.is_new(what, made) for what, made in equal.items()):
+        return equal
+    shape = near[about]["shape"]
+    for rank in _RANKS:
+        if rank != len(shape) and not any(len(tried["shape"]) == rank for tried in guesses.tried(about)):
+            same = {what: made for what, made in near.items() if made["shape"] == shape}
+            return {what: {**made, "shape": with_rank(shape, rank, guesses)} for what, made in same.items()}
+    return {}

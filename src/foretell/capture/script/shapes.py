@@ -7,6 +7,7 @@ tensor, its extents say which array it was made of, and along which of its dimen
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -15,8 +16,15 @@ from foretell.capture.script.guesses import Guesses
 ROWS: Final = 2039  # of an array that has every sample in it: the first prime below 2,048
 PRIMES: Final = (61, 67, 71, 73, 79, 83, 89, 97, 101, 103, 107, 109, 113, 127, 131, 137, 139, 149, 151, 157)
 ARRAY: Final = "array "  # what a guess about one begins with
+_SPLITS: Final = re.compile(r"train(ing)?|val(id(ation)?)?|test(ing)?|dev|trn|tst|eval", re.IGNORECASE)
 _FEWER: Final = 251  # rows, of more numbers each
-_LARGEST: Final = 2**24  # numbers of an array
+_SMALL: Final = (17, 19, 23, 29, 31)  # extents of arrays that have many dimensions
+_LARGEST: Final = 2**26  # numbers of an array
+
+
+def alike(path: str) -> str:
+    """What files have in common that differ by a number, or by the part of a data set that they have."""
+    return _SPLITS.sub("", re.sub(r"[0-9]+", "#", path))
 
 
 def arrays(guesses: Guesses) -> dict[str, dict[str, Any]]:
@@ -30,16 +38,18 @@ def free_primes(guesses: Guesses) -> list[int]:
 
 
 def is_made_up(extent: int) -> bool:
-    return extent in (ROWS, _FEWER) or extent in PRIMES
+    return extent in (ROWS, _FEWER) or extent in PRIMES or extent in _SMALL
 
 
 def with_rank(shape: list[int], rank: int, guesses: Guesses) -> list[int]:
     """Of more dimensions, of which new ones come last, or of fewer: as large as before along those that stay."""
     rank = max(rank, 0)
-    free = free_primes(guesses)
-    made = [*shape, *free[: max(rank - len(shape), 0)]][:rank]
+    made = [*shape, *free_primes(guesses)[: max(rank - len(shape), 0)]][:rank]
     if math.prod(made) > _LARGEST and made[0] == ROWS:
         made[0] = _FEWER
+    if math.prod(made) > _LARGEST:
+        small = iter(_SMALL)
+        made = [next(small, n) if is_made_up(n) and n not in (ROWS, _FEWER) else n for n in made]
     return made
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import linecache
+import math
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,6 +13,7 @@ from typing import Any, Final
 import torch
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
+from torch.utils import _pytree as pytree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,12 +33,51 @@ def contradictions(frame: types.FrameType) -> Iterator[Given]:
         for kind, check in _MODULES.items():
             if isinstance(module, kind):
                 yield from check(module, tuple(tensors[0].shape))
+    func, args = frame.f_locals.get("func"), frame.f_locals.get("args")
+    if isinstance(func, torch._ops.OpOverload) and isinstance(args, tuple):
+        yield from _of_operator(func, args)
     both = frame.f_locals.get("input"), frame.f_locals.get("target")
     if all(isinstance(tensor, torch.Tensor) for tensor in both) and frame.f_globals.get("__name__") == _FUNCTIONS:
         output, target = (tuple(tensor.shape) for tensor in both if tensor is not None)
         wanted = (output[0], *output[2:]) if frame.f_code.co_name in _OF_CLASSES and len(output) > 1 else output
         yield from _compared(target, wanted)
         yield from _compared(output, target if wanted is output else (target[0], output[1], *target[1:]))
+
+
+def _of_operator(func: torch._ops.OpOverload, args: tuple[Any, ...]) -> Iterator[Given]:
+    """Of an operator that was refused as it was dispatched."""
+    shapes = [tuple(arg.shape) for arg in pytree.tree_leaves(args) if isinstance(arg, torch.Tensor)]
+    name = func.overloadpacket.__name__
+    if name in _PRODUCTS and len(shapes) >= 2:
+        first, second = shapes[-2:]
+        yield Given(shape=first, extents=((first[-1], second[-2]),))
+        yield Given(shape=second, extents=((second[-2], first[-1]),))
+    elif name in _VIEWS and all(isinstance(n, int) and n > 0 for n in args[1]):
+        yield Given(shape=shapes[0], extents=((math.prod(shapes[0]), math.prod(args[1])),))
+    elif torch.Tag.pointwise in func.tags and len(shapes) == 2:
+        for first, second in (shapes, shapes[::-1]):
+            pairs = zip(reversed(first), reversed(second), strict=False)
+            yield Given(shape=first, extents=tuple((a, b) for a, b in pairs if a != b and 1 not in (a, b)))
+
+
+def _tree(path: str) -> ast.AST:
+    try:
+        return ast.parse("".join(linecache.getlines(path)))
+    except (SyntaxError, ValueError):
+        return ast.Module([], [])
+
+
+def taken_apart(frame: types.FrameType, line: int) -> Iterator[Given]:
+    """Of a line that takes the shape of a tensor apart into another number of extents than it has."""
+    for node in ast.walk(_tree(frame.f_code.co_filename)):
+        if not isinstance(node, ast.Assign) or not node.lineno <= line <= (node.end_lineno or 0):
+            continue
+        target, value = node.targets[0], node.value
+        value = value.func if isinstance(value, ast.Call) else value
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Attribute) and value.attr in ("shape", "size"):
+            tensor = frame.f_locals.get(value.value.id) if isinstance(value.value, ast.Name) else None
+            if isinstance(tensor, torch.Tensor) and tensor.dim() != len(target.elts):
+                yield Given(shape=tuple(tensor.shape), more=len(target.elts) - tensor.dim())
 
 
 def _compared(shape: tuple[int, ...], wanted: tuple[int, ...]) -> Iterator[Given]:
@@ -78,6 +121,8 @@ def _of_layer_norm(module: Any, shape: tuple[int, ...]) -> Iterator[Given]:
     yield from _compared(shape[-len(wanted) :], wanted)
 
 
+_PRODUCTS: Final = frozenset(("mm", "bmm", "addmm", "baddbmm"))
+_VIEWS: Final = frozenset(("view", "reshape", "_unsafe_view"))
 _FUNCTIONS: Final = torch.nn.functional.__name__
 _OF_CLASSES: Final = frozenset(("cross_entropy", "nll_loss"))
 _MODULES: Final[dict[Any, Callable[[Any, tuple[int, ...]], Iterator[Given]]]] = {

@@ -23,7 +23,7 @@ _READERS: Final = frozenset(
     "joblib webdataset torchtext sentencepiece tokenizers lxml pycocoevalcap lvis codecs fsspec tiktoken".split()
 )
 # Libraries that are a file system of their own: whoever calls them looks for the file.
-_SYSTEMS: Final = frozenset("blobfile iopath fvcore smart_open".split())
+_SYSTEMS: Final = frozenset("blobfile iopath fvcore smart_open path".split())
 _LOADERS: Final = (f"{os.sep}torchvision{os.sep}datasets{os.sep}folder.py", f"{os.sep}torchvision{os.sep}io{os.sep}")
 _STANDARD: Final = sysconfig.get_paths()["stdlib"] + os.sep
 _AWAITED: Final = frozenset(("FileNotFoundError", "OSError", "IOError", "EnvironmentError"))

@@ -21,19 +21,19 @@ from typing import Any, Final
 from foretell.capture.reads import is_library
 from foretell.capture.script.imports import once_imported
 from foretell.capture.script.pretend import overlay
-from foretell.capture.script.pretend.files import kinds, lines, token_files, words
+from foretell.capture.script.pretend.files import documents, kinds, line_parts, lines, token_files, words
 from foretell.capture.script.pretend.files.callers import function_source, is_ready, reading_frame, source_of
 from foretell.capture.script.pretend.files.checkpoints import NotHere
 from foretell.capture.script.pretend.files.known_texts import known_text
+from foretell.capture.script.pretend.files.line_parts import TEXT, are_names
 from foretell.capture.script.pretend.files.packed import FLOWS, IDX, PRIZE, digits, packer_of, times_of
 from foretell.capture.script.pretend.files.sizes import PICTURE, is_grey, size_of
-from foretell.capture.script.pretend.files.unknown import ROWS, WORDS, Document, Record
+from foretell.capture.script.pretend.files.unknown import ROWS, WORDS, Document
 from foretell.capture.script.pretend.reading import or_else
 from foretell.capture.script.session import Session
 
 RATE: Final = 16_000  # of a sound, each second
 SECONDS: Final = 4
-_MARK: Final = '{"foretell stands in": 0}'
 _TABLE_ROWS: Final = 4096
 _LISTS: Final = re.compile(
     r"os\.path\.join|imread|Image\.open|\.jpe?g|\.png|\.wav|\.npy|im(a?)ge?_?|filename|file_?path|filelist|ids\b",
@@ -153,7 +153,7 @@ class Contents:
                     or (made := self.of(os.fsdecode(file), "b" in mode)) is None
                 ):
                     raise
-                return made
+                return documents.marked(made, os.fsdecode(file))
 
         builtins.open = io.open = open_or_make
         pathlib.io.open = open_or_make  # type: ignore[attr-defined]
@@ -161,7 +161,8 @@ class Contents:
         once_imported(
             "blobfile", lambda m: or_else(m, "BlobFile", lambda path, mode="r", **_: open_or_make(path, mode))
         )
-        self._read_documents()
+        documents.install(self._session)
+        line_parts.know(self._session.guesses.known)
         lines.read_tables()
 
     def of(self, path: str, binary: bool) -> Any:
@@ -169,6 +170,7 @@ class Contents:
         frame = reading_frame()
         if frame is None or is_library(os.path.abspath(path)) or is_ready(frame, path):
             return None
+        are_names(self._session.guesses, path)
         return self.made(path, binary, frame)
 
     def made(self, path: str, binary: bool, frame: types.FrameType) -> Any:
@@ -178,6 +180,8 @@ class Contents:
         if (known := self._of_a_known_format(path, binary)) is not None:
             return known
         ending = kinds.ending_of(path)
+        if not binary and ending in kinds.PICTURES | kinds.SOUNDS:  # it is read as a text, whatever it is called
+            ending = ".txt"
         if ending in kinds.DOCUMENTS and _SETTINGS.search(os.path.basename(path)):
             settings = next((text for read in SETTINGS if (text := read(path)) is not None), None)
             if settings is None:
@@ -233,7 +237,7 @@ class Contents:
             return self._vocabulary(path, ending)
         if ending in (".json", ".jsonl", ".ndjson"):
             self._note_document(path)
-            return io.StringIO(f"{_MARK}\n" * ROWS)
+            return io.StringIO(f"{documents.MARK}\n" * ROWS)
         if ending == ".xml":
             self._session.stand_in(f"annotations in {os.path.dirname(path)}", "one box each")
             return io.StringIO(annotation())
@@ -251,7 +255,12 @@ class Contents:
         if _VECTORS.search(os.path.basename(path)):
             return self._vectors(path)
         source = "" if PRIZE.search(os.path.basename(path)) else function_source(frame)
-        if re.search(r"\breadlines|splitlines|for \w+ in|\.split", source) and _LISTS.search(source):
+        kind = self._session.guesses.about(f"{TEXT}{path}", "words")
+        if kind == "folders":
+            return lines.list_of_folders(self._session, path)
+        if kind == "names" or (
+            re.search(r"\breadlines|splitlines|for \w+ in|\.split", source) and _LISTS.search(source)
+        ):
             return lines.list_of_files(self._session, path, source, source_of(frame.f_code.co_filename))
         decides = bool(_VOCABULARIES.search(source_of(frame.f_code.co_filename)))
         assumed = "65 characters, 10,000 lines of about twenty words" if decides else "words"
@@ -284,15 +293,3 @@ class Contents:
         )
         assumed = "a vocabulary of 65" if decides else f"{ROWS:,} rows with every column"
         self._session.stand_in(f"contents of {path}", assumed, decides_size=decides)
-
-    @staticmethod
-    def _read_documents() -> None:
-        read = json.loads
-
-        def loads(s: Any, *args: Any, **kwargs: Any) -> Any:
-            text = s.decode() if isinstance(s, bytes | bytearray) else s
-            if isinstance(text, str) and text.startswith(_MARK):
-                return Record() if text.strip() == _MARK else Document()
-            return read(s, *args, **kwargs)
-
-        json.loads = loads

@@ -13,10 +13,11 @@ import numpy as np
 
 from foretell.capture.reads import is_library
 from foretell.capture.script.guesses import Guesses
+from foretell.capture.script.pretend.files.line_parts import are_names
 from foretell.capture.script.pretend.files.taken import unpacked
 from foretell.capture.script.pretend.files.unknown import Document
 from foretell.capture.script.session import Session
-from foretell.capture.script.shapes import ARRAY, ROWS, arrays, free_primes, reshaped, with_rank
+from foretell.capture.script.shapes import ARRAY, ROWS, alike, arrays, free_primes, reshaped, with_rank
 
 _FILLED: Final = 2**22  # numbers that are drawn, at most
 CLASSES: Final = 10  # that whole numbers tell apart
@@ -63,13 +64,13 @@ class Guessed(np.ndarray[Any, Any]):
         self.about, self.session = getattr(of, "about", None), getattr(of, "session", None)
 
     @property
-    def shape(self) -> Any:  # type: ignore[override]
+    def shape(self) -> Any:
         return Shape.of(self, np.ndarray.shape.__get__(self))
 
     @shape.setter
     def shape(self, wanted: Any) -> None:
         self._check_reshape(wanted if isinstance(wanted, tuple) else (wanted,))
-        np.ndarray.shape.__set__(self, wanted)
+        np.ndarray.shape.__set__(self, wanted)  # type: ignore[attr-defined]
 
     def want_rank(self, rank: int) -> None:
         """A use of it wants so many dimensions."""
@@ -108,7 +109,12 @@ class Guessed(np.ndarray[Any, Any]):
             used = sum(k is not Ellipsis for k in key)
             if used > self.ndim:
                 self.want_rank(used)
-        return super().__getitem__(key)
+        try:
+            return super().__getitem__(key)
+        except IndexError:
+            if _is_past(key, self):
+                raise
+            return super().__getitem__(_within(key, np.ndarray.shape.__get__(self)))
 
     def item(self, *at: Any) -> Any:
         """An object where it has one, as arrays that pickle has written do."""
@@ -125,14 +131,31 @@ class Guessed(np.ndarray[Any, Any]):
         return np.asarray(self).__reduce__()
 
 
+def _is_past(key: Any, array: Guessed) -> bool:
+    """Whether an index has more parts than the array has, or is the one at which whoever goes over its rows ends."""
+    return len(key) > array.ndim if isinstance(key, tuple) else isinstance(key, int) and key == len(array)
+
+
+def _within(key: Any, shape: tuple[int, ...]) -> Any:
+    """An index that an array of that shape has: how many rows there are is made up too."""
+    if isinstance(key, tuple):
+        return tuple(_within(part, shape[at:]) for at, part in enumerate(key))
+    if isinstance(key, int | np.integer):
+        return int(key) % shape[0]
+    if isinstance(key, np.ndarray | list) and np.asarray(key).dtype.kind in "iu":
+        return np.asarray(key) % shape[0]
+    return key
+
+
 def guessed(session: Session, name: str, usual: Iterable[int] | None = None, dtype: str = "float32") -> Guessed:
     """An array of that name: as it was shown to be, or as its reader lets expect."""
+    are_names(session.guesses, name)
     about = ARRAY + re.sub(r"[0-9]+", "#", name)
     guesses = session.guesses
     shape = list(usual) if usual is not None else usual_shape(guesses, about)
     taken = guesses.about(about, {"shape": shape, "dtype": dtype})
     session.stand_in(f"array {name}", " × ".join(map(str, taken["shape"])) or "a number", decides_size=True)
-    made = _filled(tuple(taken["shape"]), np.dtype(taken["dtype"])).view(Guessed)
+    made: Guessed = _filled(tuple(taken["shape"]), np.dtype(taken["dtype"])).view(Guessed)
     made.about, made.session = about, session
     return made
 
@@ -141,7 +164,8 @@ def usual_shape(guesses: Guesses, about: str) -> list[int]:
     """A matrix: of the features of each sample, or of one."""
     file, _, key = about.rpartition(INSIDE)
     for other, taken in arrays(guesses).items():
-        if key and other.rpartition(INSIDE)[0] == file:  # another of the same file
+        same_file = key != about and other.rpartition(INSIDE)[0] == file
+        if same_file or alike(other) == alike(about):
             return list(taken["shape"])
     free = free_primes(guesses)
     return [free[0], free[1]] if reads_one_sample(_getframe(1)) else [ROWS, free[0]]

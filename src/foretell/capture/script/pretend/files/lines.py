@@ -11,10 +11,12 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from foretell.capture.as_gpu.patches import replace
-from foretell.capture.script.pretend.files.unknown import ROWS, Line, Record, Word
+from foretell.capture.script.pretend.files.line_parts import NAMES, Line, Word, part_of
+from foretell.capture.script.pretend.files.unknown import ROWS, Record
 from foretell.capture.script.session import Session
 
 FEW_CLASSES: Final = 10
+FOLDERS: Final = 16  # in a list of them
 _CLASSES: Final = re.compile(r"class|names|label|categor|vocab|words|dict|shape_names|alphabet|chars", re.IGNORECASE)
 # An ending that the reader adds to a name.
 _ADDED: Final = re.compile(
@@ -36,31 +38,35 @@ _FACE: Final = " ".join(["32 32 128 128", *["64 64 0.0"] * 5, "0.9"])
 class List(io.StringIO):
     """A list of files, whose lines have as many parts as they are taken apart into."""
 
-    def __init__(self, names: list[str]) -> None:
-        self._names = names
+    def __init__(self, names: list[str], path: str = "") -> None:
+        self._names, self._path = names, path
         super().__init__("\n".join(names) + "\n")
 
     def __iter__(self) -> Iterator[Any]:
-        return iter([Line(name + "\n") for name in self._names])
+        return iter([Line.of(f"{name}\n", self._path, row) for row, name in enumerate(self._names)])
 
     def readlines(self, hint: int | None = -1, /) -> list[Any]:
         return list(self)
 
     def read(self, size: int | None = -1, /) -> str:
-        return _Lines(super().read(size))
+        made = _Lines(super().read(size))
+        made.path = self._path
+        return made
 
 
 class _Lines(str):
-    __slots__ = ()
+    path = ""
 
     def splitlines(self, keepends: bool = False) -> list[str]:
-        return [Line(line) for line in str.splitlines(self, keepends)]
+        return [Line.of(line, self.path, row) for row, line in enumerate(str.splitlines(self, keepends))]
 
     def split(self, sep: str | None = None, maxsplit: Any = -1) -> list[str]:
-        return [Line(line) for line in str.split(self, sep, maxsplit)]
+        return [Line.of(line, self.path, row) for row, line in enumerate(str.split(self, sep, maxsplit))]
 
     def strip(self, chars: str | None = None) -> _Lines:
-        return _Lines(str.strip(self, chars))
+        made = _Lines(str.strip(self, chars))
+        made.path = self.path
+        return made
 
     rstrip = strip
 
@@ -102,10 +108,11 @@ def list_of_files(session: Session, path: str, source: str, module: str = "") ->
     Where another function of the module takes the lines apart, they have a label as they are.
     """
     if _CLASSES.search(os.path.basename(path)) and not _MARKED.search(source):
-        digits = re.search(r"\d+", os.path.basename(path))
-        count = int(digits[0]) if digits and 2 <= int(digits[0]) <= 2000 else FEW_CLASSES
+        digits = re.search(r"(?<![a-z])\d+|\d+(?![a-z\d])", os.path.basename(path))  # but not as in word2vec
+        known = NAMES.get(part_of(path, 0), ())
+        count = len(known) or (int(digits[0]) if digits and 2 <= int(digits[0]) <= 2000 else FEW_CLASSES)
         session.stand_in(f"names in {path}", f"{count} of them", decides_size=True)
-        return List([f"{i:05}" for i in range(count)])
+        return List([f"{i:05}" for i in range(count)], path)
     names = _names(path, source)
     if _MARKED.search(source):
         session.stand_in(f"list of files {path}", f"{ROWS:,} names, one box each")
@@ -119,8 +126,14 @@ def list_of_files(session: Session, path: str, source: str, module: str = "") ->
         return io.StringIO("".join(mark.join([name, *_CORNERS]) + "\n" for name in names))
     session.stand_in(f"list of files {path}", f"{ROWS:,} names")
     if ".split(" not in source and _LATER.search(module):
-        return List([f"{name} {i % FEW_CLASSES}" for i, name in enumerate(names)])
-    return List(names)
+        return List([f"{name} {i % FEW_CLASSES}" for i, name in enumerate(names)], path)
+    return List(names, path)
+
+
+def list_of_folders(session: Session, path: str) -> io.StringIO:
+    """A list whose lines are names of folders."""
+    session.stand_in(f"list of folders {path}", f"{FOLDERS} names")
+    return List([f"{i:05}" for i in range(FOLDERS)], path)
 
 
 def _names(path: str, source: str) -> list[str]:

@@ -109,9 +109,9 @@ def _loaded(session: Session, path: str) -> Any:
 
 def _table(session: Session, file: Any, dtype: Any = float, *args: Any, **kwargs: Any) -> Any:
     """Rows of numbers; of a well-known one as many as it has."""
-    rows, columns = rows_and_columns(os.path.basename(str(file))) or _TABLE
+    known = rows_and_columns(os.path.basename(str(file)))
     if kwargs.get("usecols") is not None:
-        columns = np.size(kwargs["usecols"])
-    made = guessed(session, os.fspath(file), [rows, columns], "float64")
+        known = (known or _TABLE)[0], int(np.size(kwargs["usecols"]))
+    made = guessed(session, os.fspath(file), known, "float64")
     kind = np.dtype(dtype) if dtype is not None else np.dtype(float)
     return np.floor(made * 7).astype(int).astype(kind) if kind.kind in "USOiu" else made.astype(kind)

@@ -29,6 +29,7 @@ from foretell.capture.script.pretend.files.callers import (
 )
 from foretell.capture.script.pretend.files.classes import classes_meant
 from foretell.capture.script.pretend.files.entries import Entries, Entry, status
+from foretell.capture.script.pretend.files.line_parts import are_names
 from foretell.capture.script.pretend.files.packed import packer_of
 from foretell.capture.script.session import Session
 
@@ -93,6 +94,7 @@ class MissingFolders:
             except FileNotFoundError:
                 frame = asking_frame()
                 text = os.fsdecode(path)
+                are_names(self._session.guesses, text)
                 if is_demanded(asking_frame(_LOOKING)):
                     return status(bool(re.fullmatch(r"\.[A-Za-z]\w*", kinds.ending_of(text))))
                 if not self.is_missing_data(path, frame) or is_unwelcome(frame):
@@ -187,7 +189,7 @@ class MissingFolders:
             if os.path.basename(inner) in self._listed.get(outer, {}).values():
                 return f"folders below {outer}", FRAMES
             outer, inner = os.path.dirname(outer), outer
-        return folder, FILES
+        return folder, FILES if len(self._listed) < FOLDERS else FRAMES
 
     def _lists_folders(self, folder: str, frame: types.FrameType) -> bool:
         """Whether what is listed is listed again, or looked at as a folder."""

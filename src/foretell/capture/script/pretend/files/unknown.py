@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from sys import _getframe
-from typing import Any, Final, SupportsIndex
+from typing import Any, Final
 
 from foretell.capture.script.pretend.files.as_used import AsUsed
-from foretell.capture.script.pretend.files.taken import compared, stored, unpacked
+from foretell.capture.script.pretend.files.line_parts import TOKENS, WORDS, Line, Word
+from foretell.capture.script.pretend.files.taken import stored, unpacked
 
 ROWS: Final = 2048
 _CLASSES: Final = 64
-WORDS: Final = (
-    "the quick brown fox jumps over the lazy dog and runs away into the deep dark forest near the river bank "
-)
-_TOKENS: Final = (1,) * 24
 _PROSE: Final = frozenset(
     "text sentence sentence1 sentence2 question answer context premise hypothesis instruction input output prompt completion "
     "content document summary caption captions value title body article review comment target response transcript raw sent "
     "tokens chosen rejected query passage utterance description message abstract story en de fr zh src tgt normalized_text".split()
 )
 _PATHS: Final = re.compile(r"(file_?name|path|file|image|img|picture|wav|audio|video|mask|url)s?$", re.IGNORECASE)
+# Names of numbers and of tables of words: not of arrays.
+_OF_NO_ARRAY: Final = re.compile(
+    r"^(num|n|nb)_|size|length|count|^max|^min|vocab|word|dict|2|to_?i|stoi|itos|names?$|path|file|meta|_id|token|class",
+    re.IGNORECASE,
+)
 # Of pictures of one thing from many sides, as scripts for radiance fields read them.
 _OF_CAMERAS: Final[dict[str, Any]] = {
     "camera_angle_x": 0.6911, "camera_angle_y": 0.6911, "fl_x": 1111.1, "fl_y": 1111.1, "cx": 400.0, "cy": 400.0, "w": 800, "h": 800,
@@ -36,105 +38,8 @@ _MANY: Final = re.compile(
 _OF_TEXTS: Final = frozenset(
     "split rsplit strip rstrip lstrip lower upper replace startswith endswith partition rpartition find encode format".split()
 )
-_OF_PATHS: Final = re.compile(r"path|pth|file|name|img|image|mask", re.IGNORECASE)
-_OF_MASKS: Final = re.compile(r"(^|_)(lb|lbl|label|gt|mask|seg|ann|target)", re.IGNORECASE)
 _OF_LENGTHS: Final = re.compile(r"(^|_)(len|length|frames|duration)s?$", re.IGNORECASE)
 _FRAMES: Final = 400  # of a sound whose spectrum is stood in for
-_OF_LABELS: Final = re.compile(r"^(label|lbl|cls|target|y|class_?id|num|count|idx|index)s?$", re.IGNORECASE)
-
-
-class Word(str):
-    """A text that is 0 where a number is read from it."""
-
-    __slots__ = ()
-
-    def __int__(self) -> int:
-        return int(str(self)) if str(self).isdigit() else 0
-
-    def __float__(self) -> float:
-        return float(int(self))
-
-    def __index__(self) -> int:
-        return int(self)
-
-    def __add__(self, other: Any) -> Any:
-        return [*_TOKENS, *other] if isinstance(other, list) else str.__add__(self, other)
-
-    def __radd__(self, other: Any) -> Any:
-        """A text that is added to a list was a list of tokens."""
-        return [*other, *_TOKENS] if isinstance(other, list) else str(other) + str(self)
-
-
-class Fields(list[Any]):
-    """Parts of a line, as many as its reader takes it apart into."""
-
-    def __init__(self, first: str, other: str) -> None:
-        super().__init__([Word(first), Word(other)])
-        self._other = other
-
-    def __iter__(self) -> Iterator[Any]:
-        frame = _getframe(1)
-        count = unpacked(frame) or list.__len__(self)
-        names = [*stored(frame), *[""] * count][:count] if unpacked(frame) else [""] * count
-        return iter([self._named(name, i) for i, name in enumerate(names)])
-
-    def _named(self, name: str, at: int) -> Any:
-        """A part by the name that it gets: the path of a mask has one of its own, a label is a number."""
-        first = str(list.__getitem__(self, 0))
-        if at and _OF_MASKS.search(name) and _OF_PATHS.search(name):
-            return Word("labels/" + first.rpartition("/")[2].rpartition(".")[0] + ".png")
-        if _OF_PATHS.search(name):
-            return Word(first)
-        return Word("0") if at == 0 and _OF_LABELS.search(name) else self[at]
-
-    def __len__(self) -> int:
-        return compared(_getframe(1)) or list.__len__(self)
-
-    def __getitem__(self, index: Any) -> Any:
-        if not isinstance(index, SupportsIndex):
-            return list(self)[index]
-        whole = list.__len__(self)
-        if -whole <= index.__index__() < whole:
-            return list.__getitem__(self, index)
-        return Word(self._other)
-
-
-class Pieces(list[Any]):
-    """Parts of a name: at least as many as its reader takes it apart into, of which the last are the name's own."""
-
-    def __iter__(self) -> Iterator[Any]:
-        more = (unpacked(_getframe(1)) or 0) - list.__len__(self)
-        return iter([*[Word("0")] * more, *list.__iter__(self)])
-
-    def __getitem__(self, index: Any) -> Any:
-        there = not isinstance(index, SupportsIndex) or -len(self) <= index.__index__() < len(self)
-        return list.__getitem__(self, index) if there else Word("0")
-
-
-class Line(Word):
-    """A line of a list of files: a name, and what belongs to it."""
-
-    __slots__ = ()
-
-    def _as_line(self, text: str) -> Line:
-        return Line(text)
-
-    def strip(self, chars: str | None = None) -> Line:
-        return Line(str.strip(self, chars))
-
-    def rstrip(self, chars: str | None = None) -> Line:
-        return Line(str.rstrip(self, chars))
-
-    def lstrip(self, chars: str | None = None) -> Line:
-        return Line(str.lstrip(self, chars))
-
-    def replace(self, old: str, new: str, count: SupportsIndex = -1) -> Line:
-        return Line(str.replace(self, old, new, count))
-
-    def split(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[Any]:
-        if sep in ("/", ".", "_", "-", "\n", "\\", "#"):  # parts of a name
-            return Pieces(Word(part) for part in str.split(self, sep, maxsplit))
-        return Fields(str(self).strip(), WORDS.strip() if sep in ("|", "\t") else "0")
 
 
 def value_of(key: str, row: int) -> Any:
@@ -181,7 +86,7 @@ class Record(dict[Any, Any]):
 
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, slice):  # it was a list of tokens
-            return list(_TOKENS * 64)[key]
+            return list(TOKENS * 64)[key]
         return super().__getitem__(key)
 
     def __getattr__(self, name: str) -> Any:
@@ -235,13 +140,17 @@ def column_of(key: str) -> list[Any] | None:
 class Document(Record):
     """What a JSON or pickle file has in it: rows by number, or parts by name."""
 
+    part: Callable[[str], Any] | None = None  # an array in it by its name, where it has arrays
+
     def __init__(self, rows: int = ROWS) -> None:
         super().__init__()
         self._rows = [Record(i) for i in range(rows)]
 
     def __missing__(self, key: Any) -> Any:
         if (made := column_of(key)) is None:
-            return super().__missing__(key)
+            if self.part is None or _OF_NO_ARRAY.search(key) or key.lower() in _PROSE or _MANY.search(key):
+                return super().__missing__(key)
+            made = self.part(key)
         self[key] = made
         return made
 
@@ -253,7 +162,10 @@ class Document(Record):
         return super().__getitem__(str(key))
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._rows)
+        if not (count := unpacked(_getframe(1))):
+            return iter(self._rows)
+        names = [*stored(_getframe(1)), *map(str, range(count))][:count]
+        return iter([Document() if self.part is None else self[name.rpartition(".")[2]] for name in names])
 
     def __len__(self) -> int:
         return len(self._rows)
