@@ -55,6 +55,17 @@ def test_the_command_line_asks_a_service(address: str, run_foretell: Run, tmp_pa
     assert (wrong.returncode, "h2000" in wrong.stderr) == (2, True)
 
 
+def test_a_service_searches_and_its_answer_has_an_address(address: str, run_foretell: Run) -> None:
+    asked = ("plan", CNN, "--on", "2xh100-sxm", "--samples", "1e6", "--plan", "zero=0", "--json")
+    here, there = run_foretell(*asked), run_foretell(*asked, "--server", address)
+    assert there.returncode == 0, there.stderr
+    own, shared = (json.loads(each.stdout)["recommended"] for each in (here, there))
+    assert (own["plan"], own["time"]) == (shared["plan"], shared["time"])
+    place = re.search(r"To share: (\S+)", there.stderr)
+    assert place
+    assert httpx.get(place[1], follow_redirects=True).status_code == 200
+
+
 def test_the_client_says_what_the_library_says(address: str) -> None:
     graph = Graph.load(CNN)
     job = JobLength(samples=1e6, checkpoint=Pause(every=100, seconds=3.0))

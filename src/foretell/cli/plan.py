@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from foretell.cli import options
+from foretell.cli import options, remote
 from foretell.cli.options import OUTPUT, option
 from foretell.cli.terminal import answer, note, progress
 from foretell.errors import InputError, RequirementNotMet
 from foretell.units import parse_seconds
 
 if TYPE_CHECKING:
-    from foretell import PlanResult
+    from foretell import Goal, JobLength, PlanResult, Space
 
 GOAL: Final = "What it must keep to"
 SPACE: Final = "What may be chosen"
@@ -97,6 +98,7 @@ def plan(
         float, option(GOAL, "--gain", "Run until no plan promises to be better by this part.", "PART", min=0.0, max=1.0)
     ] = 0.03,
     no_cache: options.NoCache = False,
+    server: options.Server = None,
 ) -> None:
     """Find the cluster and the plan for a job: its time, its cost, and the odds of keeping to both."""
     import foretell
@@ -109,30 +111,41 @@ def plan(
     conditions = options.conditions_of(loader, jitter, expert_skew, trainer, host)
     terms = options.terms([on] if on else [], plan=None, model=model, profile=profile, conditions=conditions)
     job = _job(samples, tokens, epochs, dataset, (evaluate, checkpoint, startup, failures, preemptions, restart), term)
+    goal = foretell.Goal(
+        deadline=None if deadline is None else parse_seconds(deadline), budget=budget, confidence=confidence
+    )
+    space = foretell.Space(
+        gpus=tuple(filter(None, (gpus or "").split(","))),
+        max_devices=max_devices,
+        global_batch=global_batch,
+        batches=_numbers("--micro-batches", micro_batches),
+        **_recompute(recompute),
+        vary={name: value.split(",") for name, value in options.read_settings(vary).items()},
+        prices={name: options.count("--price", text) or 0.0 for name, text in options.read_settings(price).items()},
+        term=term_named(term),
+        region=region,
+        offers=foretell.read_prices(*prices) if prices else None,
+        instances=instances,
+    )
+    if server is not None:
+        remote.refuse({"--html": html, "--to": to, "--vary": vary, "--recompute": recompute, "--prices": prices,
+                       "--measure": measure, "--ray": ray, "--host": host, "a script": script})  # fmt: skip
+        question = _question(goal, space, job) | {"on": on, "plan": fixed, "model": model, "profile": profile}
+        if any(each is not None for each in (loader, jitter, expert_skew, trainer)):
+            question["conditions"] = dataclasses.asdict(conditions)
+        chosen = options.read_settings(settings)
+        found = remote.plan(server, source, chosen, question, as_json=as_json, cache=not no_cache)
+        if require and found["recommended"] is None:
+            raise RequirementNotMet(found["reason"])
+        return
     with progress() as report:
         result = foretell.plan(
             options.on_any_number(script) or source,
             on,
             **(terms | {"plan": fixed, "job": job}),
             settings=options.read_settings(settings),
-            goal=foretell.Goal(
-                deadline=None if deadline is None else parse_seconds(deadline), budget=budget, confidence=confidence
-            ),
-            space=foretell.Space(
-                gpus=tuple(filter(None, (gpus or "").split(","))),
-                max_devices=max_devices,
-                global_batch=global_batch,
-                batches=_numbers("--micro-batches", micro_batches),
-                **_recompute(recompute),
-                vary={name: value.split(",") for name, value in options.read_settings(vary).items()},
-                prices={
-                    name: options.count("--price", text) or 0.0 for name, text in options.read_settings(price).items()
-                },
-                term=term_named(term),
-                region=region,
-                offers=foretell.read_prices(*prices) if prices else None,
-                instances=instances,
-            ),
+            goal=goal,
+            space=space,
             search=foretell.Search(
                 cache=not no_cache,
                 runner=options.runner(ray, workers),
@@ -149,6 +162,14 @@ def plan(
     _hand_over(result, files, command)
     if require and result.recommended is None:
         raise RequirementNotMet(result.reason)
+
+
+def _question(goal: Goal, space: Space, job: JobLength) -> dict[str, Any]:
+    """What POST /v1/plans takes of a search."""
+    asks: dict[str, Any] = dataclasses.asdict(goal) | {"job": dataclasses.asdict(job)}
+    names = ("gpus", "max_devices", "global_batch", "batches", "prices", "term", "region", "instances")
+    asks |= {name: getattr(space, name) for name in names}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in asks.items() if value}
 
 
 def _recompute(words: str | None) -> dict[str, Any]:
@@ -171,7 +192,7 @@ def _job(
     dataset: str | None,
     around: tuple[Any, ...],
     term: str,
-) -> Any:
+) -> JobLength:
     """The length of the job with what surrounds its steps."""
     from dataclasses import replace
 

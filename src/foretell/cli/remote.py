@@ -1,4 +1,4 @@
-"""`foretell predict … --server URL`: captured here, answered by a service."""
+"""`foretell predict … --server URL`, `foretell plan … --server URL`: captured here, answered by a service."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from foretell.cli.hosts import compared
 from foretell.cli.terminal import answer, note, progress
 from foretell.errors import InputError, RequirementNotMet
-from foretell.units import show_bytes, show_seconds
+from foretell.units import show_bytes, show_dollars, show_seconds, show_share
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.table import Table
 
 
@@ -54,6 +55,41 @@ def predict(
     answer(as_json, lambda: found[0] if len(found) == 1 else found, lambda width: _table(found))
     if require_fit and (over := [each["cluster"] for each in found if not each["memory"]["fits"]]):
         raise RequirementNotMet(f"{graph.name} does not fit on {', '.join(over)}, and --require-fit was given.")
+
+
+def plan(
+    server: str, source: str, settings: Mapping[str, str], question: Mapping[str, Any], *, as_json: bool, cache: bool
+) -> dict[str, Any]:
+    """Let the service search; print what it found, and the address where others see it."""
+    import foretell
+    from foretell.serve.client import Client
+
+    with progress() as report, Client(server) as client:
+        graph = foretell.capture_graph(source, settings, progress=report, cache=cache)
+        job = client.plans(graph, **question)
+        report(f"{server} searches for {graph.name}")
+        found: dict[str, Any] = client.result(job)
+    answer(as_json, lambda: found, lambda width: _front(found))
+    note(f"To share: {server.rstrip('/')}/jobs/{job}")
+    return found
+
+
+def _front(found: Mapping[str, Any]) -> RenderableType:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in ("", "cluster", "plan", "batch", "job", "cost", "free"):
+        table.add_column(name)
+    for each in found["front"]:
+        cost = "–" if each["cost"] is None else show_dollars(each["cost"]["median"])
+        table.add_row(
+            "→" if each == found["recommended"] else "", each["cluster"], each["plan"], str(each["batch"]),
+            show_seconds(each["time"]["median"]), cost, show_share(each["headroom"]),
+        )  # fmt: skip
+    return Group(Text(found["reason"]), table, *(Text(caveat, style="dim") for caveat in found["caveats"]))
 
 
 def _table(found: Sequence[Mapping[str, Any]]) -> Table:

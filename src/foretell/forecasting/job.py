@@ -55,7 +55,7 @@ USUAL_SAVING: Final[Seconds] = 30.0  # devices wait for a checkpoint (docs/guide
 _NINETY: Final = 1.645  # standard deviations either side that 90 % of a normal distribution lie within
 USUAL_STARTUP: Final[Seconds] = 300.0  # until the first step (docs/guide/planning.md)
 _LONGEST: Final[Seconds] = 1e12
-_MOST: Final = 1e3  # interruptions per hour
+_OFTENEST: Final = 1e3  # interruptions per hour
 
 
 def best_period(saving: Seconds, rate: float) -> Seconds | None:
@@ -91,9 +91,9 @@ class Interruptions:
 
     def __post_init__(self) -> None:
         check_number(
-            "interruptions", self.per_device_hour, "per device and hour, from 0 to 1000", InputError, most=_MOST
+            "interruptions", self.per_device_hour, "per device and hour, from 0 to 1000", InputError, most=_OFTENEST
         )
-        check_number("preemptions", self.per_node_hour, "per node and hour, from 0 to 1000", InputError, most=_MOST)
+        check_number("preemptions", self.per_node_hour, "per node and hour, from 0 to 1000", InputError, most=_OFTENEST)
         check_number("seconds of a restart", self.restart, "a number of at least 0", InputError)
 
     def rate(self, devices: int, nodes: int = 1) -> float:
@@ -108,7 +108,7 @@ class Interruptions:
 
     def times(self, factor: float) -> Interruptions:
         """So many times as often."""
-        device, node = (min(rate * factor, _MOST) for rate in (self.per_device_hour, self.per_node_hour))
+        device, node = (min(rate * factor, _OFTENEST) for rate in (self.per_device_hour, self.per_node_hour))
         return replace(self, per_device_hour=device, per_node_hour=node)
 
     def deviation(self, seconds: Seconds, segment: Seconds, devices: int, nodes: int = 1) -> Seconds:

@@ -57,7 +57,7 @@ def candidates_of(space: Space, steps: Steps, on: Cluster | None = None, plan: P
     clusters = space.clusters(on)
     if not clusters:
         raise InputError(f"no cluster has at most {space.max_devices} devices. Allow more with max_devices.")
-    every, fixed = Candidates(clusters=clusters, found=[], left_out=Counter()), decided(plan)
+    every, fixed = Candidates(clusters=clusters, found=[], left_out=Counter()), {**own_settings(steps), **decided(plan)}
     for v, variant in enumerate(steps.variants):
         shape = _Shape(variant)
         for c, cluster in enumerate(clusters):
@@ -171,6 +171,18 @@ def _micro_steps(space: Space, shape: _Shape, dp: int, batch: int) -> int | None
 
 def _doubling(most: int) -> list[int]:
     return [2**k for k in range(21) if 2**k <= most]
+
+
+def own_settings(steps: Steps) -> dict[str, Any]:
+    """What a script or a configuration decides of its plan by itself, which is not searched.
+
+    A script that shares its work out does it by code of its own: what it does not do, it cannot be told to.
+    """
+    template = steps.variants[0].graph.facts.plan
+    if template is None or not template.settings:
+        return {}
+    never: dict[str, Any] = {"tp": 1, "pp": 1, "cp": 1, "ep": 1, "zero": 0} if template.by == "script" else {}
+    return {**never, **template.settings}
 
 
 def decided(plan: Plan | str | None) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Final
 
 from foretell.forecasting.garbage import no_garbage_collection
 from foretell.planner.bounds.replica import Replica
-from foretell.planner.candidates import Candidate, Candidates
+from foretell.planner.candidates import Candidate, Candidates, own_settings
 from foretell.planner.choices import JobTerms
 from foretell.planner.cluster_search import ClusterResult, search_cluster
 from foretell.planner.evaluate import PlanEvaluator, ReplicaKey
@@ -156,6 +156,12 @@ class Session:
 
     def _caveats(self) -> tuple[str, ...]:
         texts = []
+        template = self.evaluator.steps.variants[0].graph.facts.plan
+        if own := own_settings(self.evaluator.steps):
+            written = ",".join(f"{name}={value}" for name, value in own.items())
+            texts.append(
+                f"{template.source if template else ''} decides {written}: that was kept, and the rest searched."
+            )
         if any(not c.calibrated for c in self.choices):
             texts.append(
                 "Intervals of several devices are not validated: they are the usual spread of forecasts of published jobs."

@@ -30,7 +30,7 @@ class Ddp:
     @property
     def settings(self) -> Mapping[str, Any]:
         """Fields of a plan."""
-        return {} if self.bucket_bytes is None else {"bucket_bytes": self.bucket_bytes}
+        return {"zero": 0} | ({} if self.bucket_bytes is None else {"bucket_bytes": self.bucket_bytes})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

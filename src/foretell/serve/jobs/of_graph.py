@@ -93,6 +93,7 @@ class PlanRequest(GraphJobRequest):
     )
     term: Term = "on-demand"
     region: Text | None = Field(default=None, description="Prices of this region, like us-east-1.")
+    instances: bool = Field(default=False, description="Try every instance that rents the gpus, with its own network.")
 
     def check(self) -> None:
         super().check()
