@@ -38,6 +38,7 @@ NAMESAKE = """
     import torch
     from yaml.of_this_study import width
     from tqdm.keras import Own
+    from tqdm.contrib import Part
     from torchvision.datasets import calculate_md5
     from torchvision.ops.boxes_of_then import box_iou
     try:
@@ -67,6 +68,8 @@ def test_a_folder_gives_what_a_library_of_its_name_lacks_and_moved_names_are_fou
     (tmp_path / "yaml").mkdir()
     (tmp_path / "yaml" / "of_this_study.py").write_text("width = 8\n")
     (tmp_path / "tqdm").mkdir()
+    (tmp_path / "tqdm" / "contrib").mkdir()
+    (tmp_path / "tqdm" / "contrib" / "__init__.py").write_text("class Part: ...\n")
     (tmp_path / "tqdm" / "keras.py").write_text("class Own: ...\n")
     assert foretell.capture_graph(script(NAMESAKE)).facts.inputs == (2, 3, 8, 8)
 

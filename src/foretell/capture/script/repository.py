@@ -75,12 +75,9 @@ class _Modules(_Finder):
         return super().find_spec(name, path, target)
 
     def _has(self, package: str, name: str) -> bool:
-        below = os.path.join(*name.split("."))
-        return any(
-            os.path.isfile(os.path.join(folder, below + ".py"))
-            and not is_installed(package, os.path.join(folder, below))
-            for folder in self._folders
-        )
+        files = [os.path.join(*name.split(".")) + ending for ending in (".py", f"{os.sep}__init__.py")]
+        own = [os.path.join(folder, file) for folder in self._folders for file in files]
+        return any(os.path.isfile(file) and not is_installed(package, file) for file in own)
 
 
 def _is_for_own_code() -> bool:
