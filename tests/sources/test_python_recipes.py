@@ -102,6 +102,22 @@ def eight_bit_config() -> ConfigContainer:
     tuned(cfg)
     return cfg
 
+def laid_out_config() -> ConfigContainer:
+    cfg = llama_config()
+    cfg.model.pipeline_model_parallel_layout = [["embedding"] + LAYERS, ["decoder"], ["loss"]]
+    cfg.model.num_moe_experts = count_of(cfg)
+    try:
+        cfg.model.pipeline_model_parallel_layout = layout_of(4, 5)
+    except ValueError:
+        pass
+    return cfg
+
+def counted_config() -> ConfigContainer:
+    cfg = llama_config()
+    if has_many(cfg):
+        cfg.model.moe_permute_fusion = True
+    return cfg
+
 def nameless_config() -> ConfigContainer:
     cfg = base()
     cfg.model = HybridProvider(layers=3)
@@ -198,6 +214,12 @@ def test_branches_and_functions_that_change_a_recipe_are_followed(bridge: Path) 
     assert "fp8:current" in eight.settings["precision"]
     assert "gradients:fp32" not in eight.settings["precision"]
     assert eight.plan.get("checkpointing", "none") == "none"
+
+
+def test_what_a_bridge_recipe_computes_is_named_or_refused(bridge: Path) -> None:
+    with pytest.raises(SourceError, match="pipeline_model_parallel_layout in a way that only running"):
+        of(bridge, "laid_out_config")
+    assert any("moe_permute_fusion (its value is not" in caveat.text for caveat in of(bridge, "counted_config").caveats)
 
 
 def test_a_bridge_recipe_without_a_name_of_the_hub_takes_a_model_from_the_user(bridge: Path) -> None:

@@ -11,6 +11,7 @@ from foretell.errors import SourceError
 from foretell.sources.configs import megatron
 from foretell.sources.configs.configuration import Configuration
 from foretell.sources.configs.keys import Keys
+from foretell.sources.configs.megatron_stages import LAYOUT
 from foretell.sources.configs.models import named_model
 from foretell.sources.configs.python_recipes import ARGUMENTS, CALLED, MADE_FROM, MARKS, Unread
 
@@ -26,6 +27,7 @@ _LEFT_OUT: Final = (
     "autocast_dtype", "autocast_enabled", "enable_autocast", "average_in_collective", "check_for_nan_in_grad",
     "check_for_large_grads", "use_te_rng_tracker",
 )  # fmt: skip
+_FULL: Final = "torch.float32"  # what the optimizer's numbers are in where nothing says otherwise
 _ALIASES: Final = {"bucket_size": "ddp_bucket_size"}
 # Fields that are on unless they are set, which Megatron's arguments turn off.
 _REFUSED: Final = {"apply_rope_fusion": "no_rope_fusion", "bias_activation_fusion": "no_bias_swiglu_fusion"}
@@ -49,15 +51,29 @@ def read(keys: Keys, folder: Path) -> Configuration:
         arguments.pop("cuda_graph_scope", None)
     for name, refused in _REFUSED.items():
         arguments[refused] = arguments.pop(name, True) is False
-    own = {_ALIASES.get(n, n): v for n, v in arguments.items() if n not in _LEFT_OUT and not _is_open(v)}
+    arguments = {n: v for n, v in arguments.items() if n not in _LEFT_OUT and not (n.endswith("_dtype") and v == _FULL)}
+    _say_unread(keys, arguments)
+    own = {_ALIASES.get(n, n): v for n, v in arguments.items() if not _is_open(n, v)}
     known = model if isinstance(model, str) else str(model["like"])
     found = megatron.from_arguments(keys.read_as({**own, "num_layers": layers}, known), folder)
     return replace(found, trainer=TRAINER, model=_cut(model, arguments.get("num_layers")))
 
 
-def _is_open(value: Any) -> bool:
-    """Left to the library, which is no word of a plan."""
-    return value is None or isinstance(value, Mapping | list | Unread)
+def _is_open(name: str, value: Any) -> bool:
+    """Left to the library, or no word of a plan; a list is one of stages alone."""
+    return value is None or isinstance(value, Mapping | Unread) or (isinstance(value, list) and name != LAYOUT)
+
+
+def _say_unread(keys: Keys, arguments: Mapping[str, Any]) -> None:
+    """Values that the recipe computes are named; without its stages there is no plan."""
+    if isinstance(arguments.get(LAYOUT), Unread):
+        raise SourceError(
+            f"{keys.file} computes {LAYOUT} in a way that only running it would show. Write the layout into the recipe, like "
+            "Ettt|(tt|)*29m|L, or give Megatron's arguments as a .txt file."
+        )
+    for name, value in arguments.items():
+        if isinstance(value, Unread):
+            keys.say(name, "its value is not in the file")
 
 
 def _words(table: Any) -> dict[str, Any]:

@@ -113,7 +113,7 @@ class _Reading:
 
     def _branch(self, node: ast.If, names: dict[str, Any], module: Module) -> tuple[bool, Any]:
         test = self.value(node.test, names, module)
-        if isinstance(test, Unread):
+        if _is_unknown(test):
             self._forget(node, names, module)
             return False, None
         return self._run(node.body if test else node.orelse, names, module)
@@ -172,7 +172,9 @@ class _Reading:
                 return {str(of(k)): of(v) for k, v in zip(keys, values, strict=True) if k is not None}
             case ast.Attribute(value=inner, attr=attr):
                 table = of(inner)
-                return table.get(attr, unread) if isinstance(table, dict) else unread
+                if isinstance(table, dict):
+                    return table.get(attr, unread)
+                return str(unread) if _is_name(node, names) else unread
             case ast.UnaryOp(op=ast.USub() | ast.Not() as sign, operand=operand):
                 return _unary(sign, of(operand), unread)
             case ast.BinOp(left=left, op=op, right=right):
@@ -206,6 +208,19 @@ class _Reading:
         return table
 
 
+def _is_name(node: ast.expr, names: dict[str, Any]) -> bool:
+    """A member of something imported, as `torch.float32`: it is what it is called."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return isinstance(node, ast.Name) and node.id not in names
+
+
+def _is_unknown(value: Any) -> bool:
+    """Whether only running would tell if it holds: a function's result too, unlike an object of a class."""
+    called = value.get(CALLED, "") if isinstance(value, dict) else ""
+    return isinstance(value, Unread) or str(called).rpartition(".")[2][:1].islower()
+
+
 def _of_python(name: str, given: list[Any], unread: Unread) -> Any:
     """A function of Python's own: a field by its name, and whether a value is text."""
     if name == "getattr" and len(given) > 1 and isinstance(given[0], dict):
@@ -216,7 +231,7 @@ def _of_python(name: str, given: list[Any], unread: Unread) -> Any:
 
 
 def _unary(sign: ast.unaryop, value: Any, unread: Unread) -> Any:
-    if isinstance(value, Unread):
+    if _is_unknown(value):
         return unread
     if isinstance(sign, ast.Not):
         return not value
@@ -243,7 +258,7 @@ def _joined(op: ast.boolop, values: list[Any], unread: Unread) -> Any:
     """`and` and `or`, as far as what is known decides."""
     decides = isinstance(op, ast.Or)
     for value in values:
-        if isinstance(value, Unread):
+        if _is_unknown(value):
             return unread
         if bool(value) is decides:
             return value
