@@ -99,7 +99,7 @@ def gloo_seconds(step: Step, repetitions: int) -> Seconds:
     with profiler_of(ProfilerActivity.CPU) as profiler:
         for _ in range(repetitions):
             step.run()
-    ranges = ((e.start_ns(), e.duration_ns()) for e in _events(profiler) if e.name().startswith("gloo:"))
+    ranges = ((e.start_ns(), e.duration_ns()) for e in events(profiler) if e.name().startswith("gloo:"))
     return (
         sum(added_seconds([Kernel("gloo", begin, begin + length, begin, begin) for begin, length in ranges]))
         / repetitions
@@ -134,7 +134,7 @@ def profiler_of(*activities: ProfilerActivity) -> profile:
         return profile(activities=list(activities), acc_events=False)  # or it builds its tree of events at the end
 
 
-def _events(profiler: profile) -> Iterable[Any]:
+def events(profiler: profile) -> Iterable[Any]:
     """The raw results: the profiler's own tree of events takes seconds to build."""
     assert profiler.profiler is not None
     results = profiler.profiler.kineto_results
@@ -150,7 +150,7 @@ def read_trace(profiler: profile) -> tuple[list[Kernel], list[tuple[int, int, in
     ranges: list[tuple[int, int, int]] = []
     waits: list[int] = []
     on_host = torch._C._autograd.DeviceType.CPU
-    for event in _events(profiler):
+    for event in events(profiler):
         name, begin = event.name(), event.start_ns()
         end = begin + event.duration_ns()
         if event.device_type() == on_host:

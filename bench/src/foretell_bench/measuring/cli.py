@@ -47,6 +47,26 @@ def points(
 
 @app.command()
 @guarded
+def compiled(
+    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where rows go.")],
+    done: Annotated[
+        Path | None, typer.Option("--done", metavar="FILE", help="Rows that are measured already, packed.")
+    ] = None,
+    seconds: Seconds = 585.0,
+    limit: Annotated[float, typer.Option("--limit", help="Seconds that compiling a round may take.")] = 120.0,
+    workers: Annotated[int, typer.Option("--workers", min=1, help="Processes that compile side by side.")] = 14,
+    device: Annotated[str, typer.Option("--device", help="As torch names it.")] = "cuda",
+) -> None:
+    """Measure steps eager and compiled, kernel by kernel, with the schedules that the compiler made."""
+    from foretell_bench.measuring.compiled.campaign import Options, run
+    from foretell_bench.measuring.compiled.rows import keys_of
+
+    known = keys_of(done) if done else frozenset()
+    run(out, Options(done=known, seconds=seconds, limit=limit, workers=workers, device=device))
+
+
+@app.command()
+@guarded
 def unseen(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The campaign, for `points`.")],
     busy: Annotated[bool, typer.Option("--busy", help="Fewer, with batches that keep the device busy.")] = False,
