@@ -276,3 +276,17 @@ def test_the_first_letters_of_a_version_are_no_earlier_one() -> None:
     version = module.__version__
     assert float(version[:3]) > 0.7
     assert (version[:4], version >= "0.3") == ("0.28", True)
+
+
+def test_a_convolution_goes_along_as_many_dimensions_as_its_kernel_has(script: Write) -> None:
+    text = """
+        import torch
+        model = torch.nn.Conv1d(4, 6, kernel_size=(1, 2), dilation=2).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(4):
+            made = model(torch.randn(8, 4, 5, 9).cuda())
+            assert made.shape == (8, 6, 5, 7)
+            made.sum().backward()
+            optimizer.step(); optimizer.zero_grad()
+    """
+    assert foretell.capture_graph(script(text)).facts.parameters == 4 * 6 * 2 + 6

@@ -42,9 +42,21 @@ def install(session: Session) -> None:
     for kind in (k for k in vars(lr_scheduler).values() if isinstance(k, type)):
         if issubclass(kind, lr_scheduler.LRScheduler) and "__init__" in vars(kind):
             replace(kind, "__init__", _without_verbose(kind.__init__))
+    replace(torch.nn.Conv1d, "_conv_forward", _by_its_kernel(torch.nn.Conv1d._conv_forward))
     replace(torch, "stft", _stft(torch.stft))
     for name, function in _FORMER.items():
         replace(torch, name, function) if hasattr(torch, name) else setattr(torch, name, function)
+
+
+def _by_its_kernel(convolve: Callable[..., Any]) -> Callable[..., Any]:
+    """A `Conv1d` that was given a kernel of two dimensions convolved along two, as its weight has them."""
+
+    def forward(self: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> Any:
+        if weight.dim() != 4:
+            return convolve(self, x, weight, bias)
+        return F.conv2d(x, weight, bias, self.stride, self.padding, self.dilation, self.groups)
+
+    return forward
 
 
 def _view() -> None:
