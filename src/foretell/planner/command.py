@@ -28,10 +28,10 @@ class Command:
 
     def __call__(self, plan: Plan, batch: int) -> Seconds | None:
         words = shlex.split(self._filled(plan, batch))
-        told = {variable(name): f"{value}" for name, value in _names(plan, batch).items()}
+        settings = {variable(name): f"{value}" for name, value in _names(plan, batch).items()}
         try:
             ran = subprocess.run(
-                words, capture_output=True, text=True, timeout=self.limit, check=False, env={**os.environ, **told}
+                words, capture_output=True, text=True, timeout=self.limit, check=False, env={**os.environ, **settings}
             )
         except subprocess.TimeoutExpired:
             return None

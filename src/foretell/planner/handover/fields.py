@@ -125,6 +125,6 @@ def table(tools: Sequence[str] = tuple(TOOLS)) -> str:
     """Tool × field, for the guide."""
     lines = ["| field | " + " | ".join(tools) + " |", "|---" * (1 + len(tools)) + "|"]
     for name in (*PLAN_FIELDS, *JOB_FIELDS):
-        said = [TOOLS[tool].says.get(name) for tool in tools]
-        lines.append(f"| {name} | " + " | ".join("–" if each is None else f"`{each}`" for each in said) + " |")
+        words = [TOOLS[tool].says.get(name) for tool in tools]
+        lines.append(f"| {name} | " + " | ".join("–" if each is None else f"`{each}`" for each in words) + " |")
     return "\n".join(lines) + "\n"
