@@ -221,3 +221,18 @@ def test_tensors_of_their_own_have_addresses_of_their_own(script: Write) -> None
             optimizer.step()
     """
     assert foretell.capture_graph(script(text)).facts.parameters == 20
+
+
+def test_tensors_are_made_pinned_and_on_a_default_device(script: Write) -> None:
+    text = """
+        import torch
+        assert torch.empty(3, pin_memory=True).is_pinned() and not torch.zeros(3).is_pinned()
+        with torch.device("cuda"):
+            model, other = torch.nn.Linear(4, 4), torch.zeros(2, 4)
+        assert other.is_cuda and model.weight.is_cuda
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(4):
+            model(torch.ones(2, 4, pin_memory=True).cuda(non_blocking=True) + other).sum().backward()
+            optimizer.step()
+    """
+    assert foretell.capture_graph(script(text)).facts.parameters == 20

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import _get_current_function_mode_stack
-from torch.utils._device import DeviceContext
+from torch.utils._device import DeviceContext, _device_constructors
 from torch.utils._python_dispatch import _disable_current_modes
 
 from foretell.capture.as_gpu.devices import ACCELERATORS, wrap_constructors
@@ -28,6 +28,7 @@ def install(session: Session) -> None:
     _let_tensors_be_copied()
     _make_parameters_fake(place)
     _make_tensors_from_data(place)
+    _make_pinned_tensors()
     replace(torch.nn.init, "_no_grad_trunc_normal_", lambda tensor, *args, **kwargs: tensor)  # draws until all fit
     wrap_constructors(lambda device: device)  # `device=0` is the accelerator's, which torch would look for itself
 
@@ -192,6 +193,22 @@ def _make_tensors_from_data(place: Placement) -> None:
                     data if isinstance(data, FakeTensor) and not kwargs else make(data, *args, **kwargs)
                 )
             return tensor if device is None else tensor.to(device)
+
+        replace(torch, name, made)
+
+
+_PINNED: Final = "empty zeros ones full rand randn arange empty_like zeros_like ones_like".split()
+
+
+def _make_pinned_tensors() -> None:
+    """`torch.empty(…, pin_memory=True)`, for which this torch has no allocator."""
+    _device_constructors()  # it remembers torch's own, which is what a default device is given to
+    for name in _PINNED:
+        make = getattr(torch, name)
+
+        def made(*args: Any, make: Any = make, pin_memory: bool | None = False, **kwargs: Any) -> torch.Tensor:
+            tensor: torch.Tensor = make(*args, **kwargs)
+            return tensor.pin_memory() if pin_memory else tensor
 
         replace(torch, name, made)
 
