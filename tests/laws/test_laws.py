@@ -20,6 +20,7 @@ from foretell.laws.scope import Scope, Step
 from foretell.laws.suite import LAWS, check
 from tests.laws.steps import captured, step
 
+pytestmark = pytest.mark.slow  # steps are captured
 DEVICES = ("h200", "t4")
 
 
