@@ -16,7 +16,6 @@ from foretell.cli import app
 from foretell.distribution import Distribution, Empirical, LogNormal
 from tests.laws.steps import captured
 
-
 pytestmark = pytest.mark.slow  # steps are captured
 
 
