@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 import foretell
 from foretell.capture.script.guesses import RUNS, Contradicted, Guesses
 from foretell.capture.script.pretend.files.guessed import guessed
+from foretell.capture.script.revised import frames_of
 from foretell.capture.script.session import Session
 from foretell.capture.script.shapes import replaced, reshaped
+from foretell.capture.script.taking import contradictions
 from tests.capture.script.conftest import Write
 
 
@@ -127,3 +130,10 @@ def test_names_and_texts_are_those_that_the_script_looks_for(script: Write) -> N
     )
     assert graph.facts.parameters == 3 * 3 + 3
     assert graph.facts.inputs == (16, 3, 25)
+
+
+def test_a_sum_over_letters_shows_the_extent_of_each() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        torch.einsum("nv,vw->nw", torch.zeros(4, 207), torch.zeros(61, 67))
+    (found,) = [frame for frame, _ in frames_of(caught.value) if frame.f_code.co_name == "einsum"]
+    assert [given.extents for given in contradictions(found)] == [((207, 61),), ((61, 207),)]

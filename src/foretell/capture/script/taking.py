@@ -36,6 +36,8 @@ def contradictions(frame: types.FrameType) -> Iterator[Given]:
     func, args = frame.f_locals.get("func"), frame.f_locals.get("args")
     if isinstance(func, torch._ops.OpOverload) and isinstance(args, tuple):
         yield from _of_operator(func, args)
+    if frame.f_code is torch.functional.einsum.__code__:
+        yield from _of_sum(frame.f_locals.get("equation"), frame.f_locals.get("operands"))
     both = frame.f_locals.get("input"), frame.f_locals.get("target")
     if all(isinstance(tensor, torch.Tensor) for tensor in both) and frame.f_globals.get("__name__") == _FUNCTIONS:
         output, target = (tuple(tensor.shape) for tensor in both if tensor is not None)
@@ -58,6 +60,22 @@ def _of_operator(func: torch._ops.OpOverload, args: tuple[Any, ...]) -> Iterator
         for first, second in (shapes, shapes[::-1]):
             pairs = zip(reversed(first), reversed(second), strict=False)
             yield Given(shape=first, extents=tuple((a, b) for a, b in pairs if a != b and 1 not in (a, b)))
+
+
+def _of_sum(equation: Any, operands: Any) -> Iterator[Given]:
+    """Of `torch.einsum`: every letter has one extent."""
+    tensors = operands[0] if operands and isinstance(operands[0], list | tuple) else operands
+    terms = equation.partition("->")[0].replace(" ", "").split(",") if isinstance(equation, str) else []
+    if "." in "".join(terms) or not all(isinstance(tensor, torch.Tensor) for tensor in tensors or ()):
+        return
+    seen: dict[str, list[int]] = {}
+    for term, tensor in zip(terms, tensors, strict=False):
+        for letter, extent in zip(term, tensor.shape, strict=False):
+            seen.setdefault(letter, []).append(extent)
+    for extents in seen.values():
+        for got in extents:
+            others = tuple((got, other) for other in extents if other != got)
+            yield from (Given(shape=(got,), extents=(pair,)) for pair in others)
 
 
 def _tree(path: str) -> ast.AST:
