@@ -124,6 +124,12 @@ ABSENT = """
         tried_two = None
     assert fid.__version__ > "1" and tried_one is None and tried_two is None and not isinstance(1, Reader)
 
+    @fid.checked
+    def doubled(x):
+        return 2 * x
+
+    assert doubled(2) == 4
+
     class Own(Reader):
         pass
 

@@ -99,6 +99,8 @@ class Absent(types.ModuleType):
         package = distribution(self.__name__)
         _SESSION[0].stand_in(f"package {package}, which is not installed", "calls of it do nothing")
         _SESSION[0].called.setdefault(package, _refusal(package, _user()))
+        if len(args) == 1 and not kwargs and isinstance(args[0], types.FunctionType | type):
+            return args[0]  # it decorates it
         return self._further("()", evaluates)
 
     def miss(self, *args: Any, **kwargs: Any) -> Any:
