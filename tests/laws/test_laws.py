@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -118,3 +119,8 @@ def test_an_unlikely_device_breaks_the_roofline() -> None:
 class _TooFast(Answers):
     def again(self, case: Case, graph: foretell.Graph) -> object:  # type: ignore[override]
         return replace(super().again(case, graph), device=1e-9)
+
+
+def test_laws_go_from_process_to_process_by_name() -> None:
+    for law in LAWS.values():
+        assert pickle.loads(pickle.dumps(law)) is law

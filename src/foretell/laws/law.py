@@ -63,6 +63,10 @@ class Law:
     def is_broken(self, compared: Compared) -> bool:
         return not compared.beyond <= max(self.tolerance.part, ROUNDING)  # NaN breaks every law
 
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        """By name: other processes have the same laws, and functions made of functions cannot be pickled."""
+        return _named, (self.name,)
+
 
 LAWS: Final[dict[str, Law]] = {}
 _EXACT: Final = Tolerance(part=0.0, why="none: both are sums of the same numbers")
@@ -106,3 +110,7 @@ def equal(where: str, one: float, other: float) -> Iterator[Compared]:
     """Two numbers that must be the same."""
     yield Compared(where=where, number=one, limit=other)
     yield Compared(where=where, number=other, limit=one)
+
+
+def _named(name: str) -> Law:
+    return LAWS[name]
