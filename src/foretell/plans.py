@@ -51,8 +51,8 @@ class Plan:
             or what is cheapest (budget:0.8 of a device's memory).
         grad_accumulation: Micro-steps; None: the workload's.
         bucket_bytes: Of gradients that are reduced together; None: the trainer's usual, 25 MiB after a first of 1 MiB in
-            DistributedDataParallel, 40 million numbers (1 million for each replica, if more) in Megatron. `overlap`: while the
-            backward pass runs. `overlap_gather`: parameters that zero=1 updates are gathered while the next forward pass runs.
+            DistributedDataParallel. `overlap`: while the backward pass runs. `overlap_gather`: parameters that zero=1
+            updates are gathered while the next forward pass runs.
         offload: What the host keeps: none, optimizer or parameters, in memory or on NVMe (`offload_to`).
         live_parameters: Numbers that ZeRO 3 of DeepSpeed keeps gathered; None: its usual 1e9.
 

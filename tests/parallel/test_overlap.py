@@ -10,10 +10,8 @@ import pytest
 from foretell.cost.flops import total_flops
 from foretell.errors import PlanError
 from foretell.parallel import parallelize
-from foretell.parallel.data import bucket_limits
 from foretell.plans import Plan
-from foretell.precision import bytes_per_number
-from foretell.program import Group, Role
+from foretell.program import Role
 from foretell.simulate.memory import replay
 from foretell.simulate.pipeline import simulate_pipeline
 from foretell.simulate.step import Durations, simulate
@@ -148,25 +146,3 @@ def test_stages_wait_for_what_they_gather_once_and_all_at_the_same_time(setting:
         found.append(simulate_pipeline(program, durations, [0.0] * 2).makespan)
     most = 40.0 * max(sum(c.kind == "all-gather" for c in role.collectives) for role in program.roles)
     assert found[0] < found[1] <= found[0] + most
-
-
-@pytest.mark.parametrize("zero", [0, 1])
-def test_megatron_fills_its_own_buckets(zero: int) -> None:
-    """40 million numbers or a million for each replica; all at once where nothing overlaps; a plan's own go before."""
-
-    def reduced(**words: Any) -> list[int]:
-        role = parallelize(graph("llama", kernels="megatron"), Plan(dp=4, zero=zero, **words)).roles[0]
-        return [c.nbytes for c in role.collectives if c.kind in ("all-reduce", "reduce-scatter")]
-
-    assert len(reduced()) == 1
-    assert len(reduced(overlap=False)) == 1
-    assert len(reduced(bucket_bytes=2**14)) > 1
-    assert sum(reduced()) == sum(reduced(bucket_bytes=2**14))
-
-
-def test_buckets_of_megatron_grow_with_the_replicas() -> None:
-    step = graph("llama", kernels="megatron")
-    each = bytes_per_number(step.precision.reduce)
-    limits = [bucket_limits(step, Plan(dp=dp), Group(size=dp))[1] / each for dp in (8, 40, 1024)]
-    assert limits == [40e6, 40e6, 1024e6]
-    assert bucket_limits(graph("llama"), Plan(dp=8), Group(size=8)) == (2**20, 25 * 2**20)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 from foretell.graph import Graph
@@ -10,13 +9,10 @@ from foretell.parallel.expert import replicas_of_experts
 from foretell.parallel.rewrite import first_of, last_of
 from foretell.parallel.state import reduced_share
 from foretell.plans import DDP_BUCKET_BYTES, Plan
-from foretell.precision import bytes_per_number
 from foretell.program import Collective, Group, Role
 from foretell.units import MIB, Bytes
 
 _FIRST_BUCKET = 1 * MIB  # DDP keeps its first bucket small, to start early, unless a size of buckets is asked for
-# Megatron-LM's `bucket_size` (core/distributed): numbers, more of them among many ranks; all in one where nothing overlaps.
-_NUMBERS, _NUMBERS_PER_RANK = 40_000_000, 1_000_000
 
 
 def data_parallel(role: Role, plan: Plan, group: Group) -> Role:
@@ -38,7 +34,7 @@ def data_parallel(role: Role, plan: Plan, group: Group) -> Role:
 def buckets(graph: Graph, plan: Plan, group: Group, leave_out: frozenset[int] = frozenset()) -> list[Collective]:
     update, last_backward = first_of(graph, "optimizer"), last_of(graph, "backward")
     made: list[Collective] = []
-    filled, (limit, later) = 0, bucket_limits(graph, plan, group)
+    filled, limit = 0, plan.bucket_bytes or _FIRST_BUCKET
     gradients = _ready(graph, leave_out)
     for number, (ready, nbytes) in enumerate(gradients, start=1):
         filled += nbytes
@@ -52,19 +48,8 @@ def buckets(graph: Graph, plan: Plan, group: Group, leave_out: frozenset[int] = 
                 waited_for_by=update,
             )
             made.append(bucket)
-            filled, limit = 0, later
+            filled, limit = 0, plan.bucket_bytes or DDP_BUCKET_BYTES
     return made
-
-
-def bucket_limits(graph: Graph, plan: Plan, group: Group) -> tuple[float, float]:
-    """Bytes of gradients that fill the first bucket, and those after it: as the plan says, or as the trainer's usual."""
-    if plan.bucket_bytes is not None:
-        return plan.bucket_bytes, plan.bucket_bytes
-    if not graph.calls.has_engine:
-        return _FIRST_BUCKET, DDP_BUCKET_BYTES
-    numbers = max(_NUMBERS, _NUMBERS_PER_RANK * group.size) if plan.overlap else math.inf
-    size = float(numbers * bytes_per_number(graph.precision.reduce))
-    return size, size
 
 
 def _ready(graph: Graph, leave_out: frozenset[int]) -> list[tuple[int, Bytes]]:

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from foretell.graph import Graph
-from foretell.parallel.data import bucket_limits, buckets
+from foretell.parallel.data import buckets
 from foretell.parallel.parameters import Parameter, parameters
 from foretell.parallel.rewrite import shard_update
-from foretell.plans import Plan
+from foretell.plans import DDP_BUCKET_BYTES, Plan
 from foretell.precision import bytes_per_number
 from foretell.program import Collective, Group, Role
 
@@ -74,11 +74,10 @@ def _gathers_at_the_end(graph: Graph, filled: Sequence[Collective]) -> list[Coll
 
 def _gathers(graph: Graph, plan: Plan, groups: ShardGroups, own: frozenset[int]) -> Iterator[Collective]:
     """Updated parameters while the next forward pass runs, in the order in which it needs them."""
-    each = float(bytes_per_number(graph.precision.reduce))
+    limit = Fraction(plan.bucket_bytes or DDP_BUCKET_BYTES, bytes_per_number(graph.precision.reduce))  # in numbers
     for group, experts in ((groups.shard, False), (groups.experts, True)):
         if group is None or group.size == 1:
             continue
-        limit = bucket_limits(graph, plan, group)[1] / each  # in numbers
         trained = [p for p in parameters(graph) if p.gradient is not None and (p.gradient in own) == experts]
         filled: list[Parameter] = []
         for p in trained:
