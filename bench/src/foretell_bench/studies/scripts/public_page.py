@@ -68,7 +68,7 @@ def _wrong(sets: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
 
 def _failures(sets: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
     rows = [
-        f"| {_short(name)} | {title} | {found['outcome']} | {brief(found['message'].removeprefix('error: '), 80)} |"
+        f"| {_short(name)} | {title} | {found['outcome']} | {brief(found['message'].removeprefix('error: '), 60)} |"
         for title, those in reversed(list(sets.items()))  # what is newest is worked on next
         for name, found in those.items()
         if "message" in found
