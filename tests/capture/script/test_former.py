@@ -290,3 +290,23 @@ def test_a_convolution_goes_along_as_many_dimensions_as_its_kernel_has(script: W
             optimizer.step(); optimizer.zero_grad()
     """
     assert foretell.capture_graph(script(text)).facts.parameters == 4 * 6 * 2 + 6
+
+
+def test_tensors_of_one_number_in_a_list_are_numbers(script: Write) -> None:
+    """torch takes what has a Python `__getitem__` for a list, and so did every script once `loss[0]` worked."""
+    graph = foretell.capture_graph(
+        script("""
+        import torch
+
+        pad = torch.tensor([7])[0]
+        model = torch.nn.Linear(8, 4).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(4):
+            assert torch.tensor([pad] * 3, dtype=torch.int64).shape == (3,)
+            loss = model(torch.randn(6, 8).cuda()).pow(2).mean()
+            assert torch.Tensor([loss.item(), pad]).cuda().shape == (2,)
+            loss.backward()
+            optimizer.step()
+        """)
+    )
+    assert graph.samples == 6

@@ -16,12 +16,13 @@ from foretell.capture.script.taking import contradictions, taken_apart
 
 _NAMES: Final = 2048  # of a table, that are used
 _RANKS: Final = (2, 3, 1, 4)  # of arrays, those that most have first
+FIRST_OF_ONE: Final = "a tensor of one number has a first element"  # as it had when the script was written
 _Shown = dict[str, Any]
 
 
 def revised(ended: Ended, guesses: Guesses) -> _Shown:
     """What to take stand-ins to be in the next run; nothing where the error shows nothing new."""
-    for find in (_refused_tensors, _unknown_names, _other_kinds):
+    for find in (_former_indices, _refused_tensors, _unknown_names, _other_kinds):
         shown = {what: value for what, value in find(ended, guesses).items() if guesses.is_new(what, value)}
         if shown:
             return shown
@@ -35,6 +36,11 @@ def frames_of(error: BaseException) -> list[tuple[types.FrameType, int]]:
         found.append((at.tb_frame, at.tb_lineno))
         at = at.tb_next
     return found[::-1]
+
+
+def _former_indices(ended: Ended, guesses: Guesses) -> _Shown:
+    is_first = isinstance(ended.error, IndexError) and "invalid index of a 0-dim tensor" in str(ended.error)
+    return {FIRST_OF_ONE: True} if is_first else {}
 
 
 def _refused_tensors(ended: Ended, guesses: Guesses) -> _Shown:

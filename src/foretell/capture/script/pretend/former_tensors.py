@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from torch.optim import lr_scheduler
 
 from foretell.capture.as_gpu.patches import replace
+from foretell.capture.script.revised import FIRST_OF_ONE
 from foretell.capture.script.session import Session
 
 _BY_MASK: Final = ("masked_fill", "masked_fill_", "masked_select", "masked_scatter", "masked_scatter_")
@@ -32,7 +33,9 @@ class _Single(np.ndarray[Any, Any]):
 
 def install(session: Session) -> None:
     _view()
-    _first_of_one()
+    _one_number_as_an_array()
+    if session.guesses.about(FIRST_OF_ONE, False):
+        _first_of_one()
     for name in _BY_MASK:
         replace(torch.Tensor, name, _with_flags(getattr(torch.Tensor, name)))
     for name in _MINUS:
@@ -78,12 +81,16 @@ def _view() -> None:
 
 
 def _first_of_one() -> None:
+    """`loss[0]`, in scripts that were seen to write it: with it torch takes every tensor for a list, in lists of numbers too."""
     get: Any = torch.Tensor.__getitem__
 
     def item(self: torch.Tensor, key: Any) -> Any:
         return self.item() if type(key) is int and key in (0, -1) and self.dim() == 0 else get(self, key)
 
     replace(torch.Tensor, "__getitem__", item)
+
+
+def _one_number_as_an_array() -> None:
     to_array: Any = torch.Tensor.numpy
 
     @functools.wraps(to_array)
