@@ -210,6 +210,26 @@ def test_paths_of_data_are_told_from_those_of_results(path: str, wanted: bool) -
     assert kinds.is_data(path, given, str(Path.cwd())) is wanted
 
 
+def test_a_package_that_lists_its_own_modules_finds_them(script: Write, tmp_path: Path) -> None:
+    package = tmp_path / "data_tools"
+    package.mkdir()
+    (package / "__init__.py").write_text(
+        "import os\nmodules = [n[:-3] for n in os.listdir(os.path.dirname(__file__)) if n[0] != '_' and n.endswith('.py')]\n"
+    )
+    (package / "steps.py").write_text("size = 4\n")
+    text = """
+        import torch, data_tools
+
+        assert data_tools.modules == ["steps"], data_tools.modules
+        model = torch.nn.Linear(4, 4).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for _ in range(4):
+            model(torch.randn(6, 4).cuda()).sum().backward()
+            optimizer.step()
+    """
+    assert foretell.capture_graph(script(text, fake_data=True)).samples == 6
+
+
 def test_what_a_library_looks_for_in_its_own_folders_is_not_made_up(script: Write) -> None:
     """Nor is a network: who looks whether there is one finds none."""
     text = """

@@ -147,7 +147,8 @@ class MissingFolders:
                 if not wanted(path, asking_frame()):
                     raise
             frame = asking_frame() if all(_HIDDEN.search(os.fsdecode(name)) for name in found) else None
-            if frame is None or not wanted(path, frame) or overlay.has(path):
+            is_package = "__init__.py" in found  # which lists its own modules
+            if frame is None or is_package or not wanted(path, frame) or overlay.has(path):
                 return found
             return self._names(os.fsdecode(path), frame)
 
