@@ -15,6 +15,7 @@ import foretell
 from foretell.capture import capture
 from foretell.capture.dtypes import FLOATS, half_dtype, torch_dtype
 from foretell.cli import app
+from foretell.errors import PlanError
 from foretell.graph import Graph
 from foretell.hardware import device
 from foretell.learn.adapt.pool import usual_points
@@ -68,10 +69,15 @@ def test_it_is_planned_and_handed_over(precision: str) -> None:
         step(precision), "2xh100-sxm", job=foretell.JobLength(samples=1e6), model="roofline"
     ).recommended
     assert best is not None
-    chosen = replace(best, settings={**best.settings, "precision": precision})
-    half = Precision.parse(precision).products if Precision.parse(precision).is_half else None
-    handed = json.loads(hand_over(replace(chosen, plan="dp=2"), "deepspeed"))
-    assert {name for name in ("bf16", "fp16") if name in handed} == ({half} if half else set())
+    chosen = replace(best, plan="dp=2,zero=3")
+    assert Precision.parse(chosen.precision) == Precision.parse(precision)
+    assert f"FORETELL_PRECISION={chosen.precision}" in hand_over(chosen, "torchrun")
+    for tool in ("deepspeed", "accelerate", "torchtitan", "lightning", "fsdp"):
+        try:
+            assert hand_over(chosen, tool)
+        except PlanError as error:
+            refusal = str(error)
+            assert f"precision={chosen.precision}" in refusal  # a file that keeps other numbers is not written
 
 
 def test_all_of_them_are_compared(tmp_path: Path) -> None:

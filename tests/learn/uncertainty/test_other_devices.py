@@ -132,6 +132,16 @@ def test_a_class_that_nobody_left_out_is_less_sure_than_any_that_was() -> None:
     assert not known.is_strange(device("rtx-3080"), KIND)
 
 
+def test_a_stranger_class_is_never_surer_than_one_better_known() -> None:
+    groups = [
+        Group(kind="products", devices="recent", width=0.3, units=9, steps=50),
+        Group(kind="products", devices="other makers", width=0.1, units=1, steps=2),  # right by chance
+    ]
+    errors = OtherDevices(groups=groups, host=0.5, unknown=0.5)
+    products = kind(convolutions=0.0)
+    assert errors.width(device("mi300x"), products) >= errors.width(device("a100-80g-sxm"), products) == 0.3
+
+
 def test_a_step_that_waits_for_its_host_is_as_sure_as_hosts_are() -> None:
     known = others(made("recent", 0.1))
     waiting = [(0.6, 1.0), (1.0, 1.0), (1.6, 1.0)]  # whatever the device, the step takes a second

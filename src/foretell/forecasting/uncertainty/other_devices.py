@@ -138,11 +138,11 @@ class OtherDevices:
         return not self._group(kind.mostly, device)[1]
 
     def _group(self, kind: Kind, device: Device) -> tuple[float, bool]:
-        """The width of steps of a kind, and whether it is from devices of that class."""
+        """The width of steps of a kind, no narrower than on devices better known, and whether it is from devices of that class."""
         of_kind = {group.devices: group.width for group in self.groups if group.kind == kind}
-        found = of_kind.get(class_of(device))
-        if found is not None:
-            return found, True
+        own = class_of(device)
+        if own in of_kind:  # few steps of a stranger class may have been right by chance
+            return max(of_kind[each] for each in CLASSES[: CLASSES.index(own) + 1] if each in of_kind), True
         known = of_kind.values() or [group.width for group in self.groups]
         return _STRANGE * max(known), False
 

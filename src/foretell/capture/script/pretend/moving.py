@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import _get_current_function_mode_stack
-from torch.utils._device import DeviceContext, _device_constructors
+from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import _disable_current_modes
 
 from foretell.capture.as_gpu.devices import ACCELERATORS, wrap_constructors
@@ -28,9 +28,9 @@ def install(session: Session) -> None:
     _let_tensors_be_copied()
     _make_parameters_fake(place)
     _make_tensors_from_data(place)
-    _make_pinned_tensors()
     replace(torch.nn.init, "_no_grad_trunc_normal_", lambda tensor, *args, **kwargs: tensor)  # draws until all fit
     wrap_constructors(lambda device: device)  # `device=0` is the accelerator's, which torch would look for itself
+    _make_pinned_tensors()  # around those, which are known by being torch's own
 
 
 def _let_tensors_say_where_they_are(place: Placement) -> None:
@@ -202,7 +202,6 @@ _PINNED: Final = "empty zeros ones full rand randn arange empty_like zeros_like 
 
 def _make_pinned_tensors() -> None:
     """`torch.empty(…, pin_memory=True)`, for which this torch has no allocator."""
-    _device_constructors()  # it remembers torch's own, which is what a default device is given to
     for name in _PINNED:
         make = getattr(torch, name)
 
