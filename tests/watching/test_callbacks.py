@@ -124,6 +124,7 @@ def test_the_hooks_of_lightning(lightning: Any) -> None:
 
 
 @pytest.mark.skipif(not importlib.util.find_spec("lightning"), reason="Lightning is not installed")
+@pytest.mark.filterwarnings("ignore")  # whoever counts tests would have to load their classes
 def test_a_trainer_of_lightning(tmp_path: Path, lightning: Any) -> None:
     import lightning.pytorch as real
 
