@@ -5,9 +5,9 @@ from __future__ import annotations
 from foretell.capture.script.imports import once_imported
 from foretell.capture.script.pretend.files import checkpoints, downloads, numbers, pictures, sounds, stores, tables
 from foretell.capture.script.pretend.files.contents import Contents
+from foretell.capture.script.pretend.files.line_parts import WORDS
 from foretell.capture.script.pretend.files.sizes import PICTURE
 from foretell.capture.script.pretend.files.tree import MissingFolders
-from foretell.capture.script.pretend.files.unknown import WORDS
 from foretell.capture.script.pretend.reading import Note, or_else, or_else_offline
 from foretell.capture.script.session import Session
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from foretell.capture.as_gpu.patches import replace
 from foretell.capture.script.imports import once_imported
-from foretell.capture.script.pretend.files.unknown import WORDS
+from foretell.capture.script.pretend.files.line_parts import WORDS
 from foretell.capture.script.pretend.files.words import Words
 from foretell.capture.script.pretend.lacking import StandInError
 from foretell.capture.script.session import Session

@@ -25,10 +25,10 @@ from foretell.capture.script.pretend.files import documents, kinds, line_parts, 
 from foretell.capture.script.pretend.files.callers import function_source, is_ready, reading_frame, source_of
 from foretell.capture.script.pretend.files.checkpoints import NotHere
 from foretell.capture.script.pretend.files.known_texts import known_text
-from foretell.capture.script.pretend.files.line_parts import TEXT, are_names
+from foretell.capture.script.pretend.files.line_parts import TEXT, WORDS, are_names
 from foretell.capture.script.pretend.files.packed import FLOWS, IDX, PRIZE, digits, packer_of, times_of
 from foretell.capture.script.pretend.files.sizes import PICTURE, is_grey, size_of
-from foretell.capture.script.pretend.files.unknown import ROWS, WORDS, Document
+from foretell.capture.script.pretend.files.unknown import ROWS, Document
 from foretell.capture.script.pretend.reading import or_else
 from foretell.capture.script.session import Session
 

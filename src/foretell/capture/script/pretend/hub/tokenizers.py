@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from foretell.capture.script.imports import once_imported
-from foretell.capture.script.pretend.files.unknown import WORDS
+from foretell.capture.script.pretend.files.line_parts import WORDS
 from foretell.capture.script.pretend.files.words import size_of
 from foretell.capture.script.pretend.hub import names
 from foretell.capture.script.session import Session

@@ -11,7 +11,7 @@ from typing import Any
 
 from foretell.capture.script.imports import once_imported
 from foretell.capture.script.pretend import overlay
-from foretell.capture.script.pretend.files.unknown import WORDS
+from foretell.capture.script.pretend.files.line_parts import WORDS
 from foretell.capture.script.pretend.files.words import ids_of, note
 from foretell.capture.script.session import Session
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
-from foretell.capture.script.pretend.files.unknown import WORDS
+from foretell.capture.script.pretend.files.line_parts import WORDS
 from foretell.capture.script.pretend.lacking import StandInError
 
 Spec = str | Sequence[str]
