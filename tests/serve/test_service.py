@@ -86,7 +86,7 @@ def test_the_client_waits_for_long_work(address: str) -> None:
     with Client(address) as client:
         job = client.scale(Graph.load(CNN), on="h200", up_to=2)
         assert [point["devices"] for point in client.result(job)] == [1, 2]
-        assert [(row["id"], row["state"]) for row in client.jobs()] == [(job, "done")]
+        assert (job, "done") in [(row["id"], row["state"]) for row in client.jobs()]  # another test has one too
         with pytest.raises(InputError, match="the job is done"):
             client.cancel(job)
 

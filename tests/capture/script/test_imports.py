@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from pathlib import Path
 
 import pytest
 
 import foretell
-from foretell.capture.script import imports
+from foretell.capture.script import imports, repository
 from foretell.errors import WorkloadError
 from tests.capture.script.conftest import Write
 
@@ -72,6 +73,18 @@ def test_a_folder_gives_what_a_library_of_its_name_lacks_and_moved_names_are_fou
     (tmp_path / "tqdm" / "contrib" / "__init__.py").write_text("class Part: ...\n")
     (tmp_path / "tqdm" / "keras.py").write_text("class Own: ...\n")
     assert foretell.capture_graph(script(NAMESAKE)).facts.inputs == (2, 3, 8, 8)
+
+
+def test_parts_of_a_library_that_are_loaded_give_way_to_the_repositorys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contrib, utils = (importlib.import_module(f"tqdm.{part}") for part in ("contrib", "utils"))
+    (tmp_path / "tqdm").mkdir()
+    (tmp_path / "tqdm" / "contrib.py").write_text("class Part: ...\n")
+    monkeypatch.setitem(sys.modules, "tqdm.contrib", contrib)
+    repository._Modules([str(tmp_path)]).forget_namesakes()
+    assert "tqdm.contrib" not in sys.modules
+    assert sys.modules["tqdm.utils"] is utils
 
 
 def test_a_library_is_adapted_wherever_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,9 @@ def install(session: Session) -> None:
     """Look for packages in the repository, after all other places."""
     folders = _folders(Path(os.path.abspath(session.script.path)).parent)
     sys.meta_path.append(_Finder([str(folder) for folder in folders]))
-    sys.meta_path.insert(0, _Modules([str(folder) for folder in folders]))
+    modules = _Modules([str(folder) for folder in folders])
+    sys.meta_path.insert(0, modules)
+    modules.forget_namesakes()
 
 
 def _folders(start: Path) -> list[Path]:
@@ -73,6 +75,15 @@ class _Modules(_Finder):
         if path is None or file is None or not is_library(file) or not self._has(package, name):
             return None
         return super().find_spec(name, path, target)
+
+    def forget_namesakes(self) -> None:
+        """Let modules of libraries that are loaded already be looked for again, where the repository has its own."""
+        for name in list(sys.modules):
+            package = name.partition(".")[0]
+            file = getattr(sys.modules.get(package), "__file__", None)
+            is_near = package != name and any(os.path.isdir(os.path.join(folder, package)) for folder in self._folders)
+            if is_near and file is not None and is_library(file) and self._has(package, name):
+                del sys.modules[name]
 
     def _has(self, package: str, name: str) -> bool:
         files = [os.path.join(*name.split(".")) + ending for ending in (".py", f"{os.sep}__init__.py")]
