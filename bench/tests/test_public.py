@@ -10,6 +10,8 @@ from foretell_bench.cli import app
 from foretell_bench.studies.scripts import outcomes, public, public_list, public_page
 from typer.testing import CliRunner
 
+import foretell
+
 TRAINS = """
 import sys, torch
 model = torch.nn.Linear(int(sys.argv[1]), 4).cuda()
@@ -19,7 +21,7 @@ for step in range(100):
     optimizer.step()
     optimizer.zero_grad()
 """
-BREAKS = "raise RuntimeError(__file__ + ' wants no_such_library_anywhere')\n"
+BREAKS = "import foretell\nraise RuntimeError(__file__ + ' of ' + foretell.__file__ + ' wants no_such_library_anywhere')\n"
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +76,7 @@ def test_a_script_that_fails_keeps_its_message_and_one_that_hangs_is_ended(check
     found = public.Examination(checkouts=folder).result(one(commit, "broken.py"))
     assert found["outcome"] in ("clear refusal", "bad failure")
     assert "no_such_library_anywhere" in found["message"]
+    assert str(Path(foretell.__file__).parents[2]) not in found["message"]
     assert str(folder) not in json.dumps(found)  # results are published
     late = public.Examination(checkouts=folder, limit=0.5).result(one(commit, "slow.py"))
     assert late["outcome"] == "bad failure"

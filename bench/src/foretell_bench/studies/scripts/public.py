@@ -88,6 +88,7 @@ class Examination:
             str(self.checkouts.resolve()): "CHECKOUTS",
             str(python.parents[1]): "VENV",
             sys.prefix: "VENV",
+            str(Path(foretell.__file__).parents[2]): "FORETELL",
             str(Path.home()): "~",
         }
         for place, name in places.items():
