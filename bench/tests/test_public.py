@@ -21,7 +21,9 @@ for step in range(100):
     optimizer.step()
     optimizer.zero_grad()
 """
-BREAKS = "import foretell\nraise RuntimeError(__file__ + ' of ' + foretell.__file__ + ' wants no_such_library_anywhere')\n"
+BREAKS = (
+    "import foretell\nraise RuntimeError(__file__ + ' of ' + foretell.__file__ + ' wants no_such_library_anywhere')\n"
+)
 
 
 @pytest.fixture(scope="module")
