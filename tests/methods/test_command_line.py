@@ -10,6 +10,7 @@ from typer.testing import CliRunner, Result
 
 from foretell import cli
 from foretell.errors import InputError
+from foretell.hardware import Cluster
 from foretell.measure.record import GraphRow, OpRow, Record, StepRow
 from foretell.methods import examples_of, query_of
 from foretell.methods.conformance import perceptron
@@ -93,6 +94,23 @@ def test_records_become_examples(tmp_path: Path) -> None:
     assert not alone.ops
     with pytest.raises(InputError, match="no record file"):
         examples_of(tmp_path / "other.jsonl")
+
+
+@pytest.mark.parametrize(("columns", "cluster"), [
+    ({"device_name": "aarch64", "host_cpu": "aarch64"}, "cpu"),
+    ({"device_name": "AMD EPYC 7763", "host_cpu": "AMD EPYC 7763", "world_size": 4, "plan": "dp=4"}, "4xcpu"),
+    ({"device_name": "NVIDIA H200", "host_cpu": "AMD EPYC 7763", "cuda": "13.0"}, "h200"),  # the catalog has it by now
+    ({"device": "h200", "world_size": 2, "plan": "dp=2"}, "2xh200"),
+])  # fmt: skip
+def test_steps_of_any_machine_teach_a_method(tmp_path: Path, columns: dict[str, object], cluster: str) -> None:
+    graph = perceptron(64, layers=2, batch=8)
+    row = GraphRow(hash=graph.content_hash, name="net", file=graph.to_bytes())
+    step = StepRow(point="0" * 16, kind="step", source="net", settings="{}", graph=row.hash, repetitions=10,
+                   step_seconds=2e-3, **columns)  # type: ignore[arg-type]  # fmt: skip
+    RecordFile(tmp_path / "kept.jsonl").append([Record(step=step, ops=(), graph=row)])
+    [example] = examples_of(tmp_path / "kept.jsonl")
+    assert example.query.cluster == Cluster.parse(cluster)
+    assert call("fit", tmp_path / "kept", "--method", "ernest", "--from", tmp_path / "kept.jsonl").exit_code == 0
 
 
 def test_a_question_counts_the_samples_of_all_replicas() -> None:

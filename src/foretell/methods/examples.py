@@ -11,6 +11,7 @@ from foretell.design.blind import is_blind
 from foretell.errors import ForetellError, InputError
 from foretell.graph import Graph
 from foretell.hardware import Cluster
+from foretell.hardware.catalog import recognise
 from foretell.learn.dataset import is_recorded_alone
 from foretell.measure.record import RESOURCES, Record, StepRow
 from foretell.methods.protocol import DEVICE_TIME, HOST_TIME, MEMORY, STEP_TIME, Example, Query
@@ -23,6 +24,7 @@ _COLUMNS: Final = {  # target → column of a step
     **{f"{r}_{what}": f"{r}_{what}" for r in RESOURCES for what in ("idle_seconds", "active_seconds", "peak")},
 }  # fmt: skip
 _SAME_STEP: Final = 1.5  # kernels that take this many steps were not recorded of the steps that were timed
+_PROCESSOR: Final = "cpu"  # in the catalog: where steps without an accelerator are counted
 _UNTIMED: Final = 11  # steps that the instrument runs beside its repetitions: warm-up, issuing, traces
 
 
@@ -69,16 +71,30 @@ def _of_records(path: Path, say: Say) -> Iterator[Example]:
     from foretell.store.place import found
     from foretell.store.store import Store
 
-    kept = found(path)
+    kept, unknown = found(path), set[str]()
     records = kept.records("kind IN ('step', 'watched')") if isinstance(kept, Store) else kept.records(graphs=True)
     for number, record in enumerate(records, 1):
         if number % 50 == 0:
             say(f"reading record {number} of {path}")
         step = record.step
-        on = step.cluster or (step.device if step.world_size == 1 else "")
         usable = step.outcome == "ok" and step.rank == 0 and record.graph is not None and step.step_seconds
-        if usable and on and not is_blind(step.source):
+        if not usable or is_blind(step.source):
+            continue
+        if on := _place(step):
             yield _example(record, on)
+        elif (name := step.device_name or "a device without a name") not in unknown:
+            unknown.add(name)
+            say(f"left out: steps on {name}, which the catalog does not have")
+
+
+def _place(step: StepRow) -> str:
+    """The cluster of a watched job, or the device, as the catalog has it by now; ranks that were measured share a node."""
+    if step.cluster:
+        return step.cluster
+    known = recognise(step.device_name) if step.device_name and not step.device else None
+    on_processor = not step.cuda and step.device_name and step.device_name == step.host_cpu
+    device = step.device or (known.name if known else _PROCESSOR if on_processor else "")
+    return f"{step.world_size}x{device}" if device and step.world_size > 1 else device
 
 
 def _example(record: Record, on: str) -> Example:
