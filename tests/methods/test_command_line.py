@@ -117,3 +117,14 @@ def test_a_question_counts_the_samples_of_all_replicas() -> None:
     asked = query_of(perceptron(64, layers=2, batch=8), "4xh200", "dp=4,grad_accumulation=2")
     assert asked.batch == 8 * 4 * 2
     assert query_of(perceptron(64, layers=2, batch=8), "4xh200").plan.dp == 4
+
+
+def test_foretell_itself_is_fitted_on_ones_own_steps(steps: Path) -> None:
+    """As any other method: it has learned from the table, so it is closer than what is shipped."""
+    graph, kept = steps.with_name("net128.graph"), steps.with_name("kept")
+    assert call("fit", kept, "--method", "foretell", "--from", steps).exit_code == 0
+    shown = json.loads(call("predict", graph, "--on", "2xh200", "--method", kept, "--json").stdout)
+    measured = 128e-6 * 3
+    fitted, shipped = shown["method"]["values"][STEP_TIME], shown["step_time"]["seconds"]
+    assert abs(fitted / measured - 1) < abs(shipped / measured - 1)
+    assert fitted == pytest.approx(measured, rel=0.25)

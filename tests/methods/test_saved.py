@@ -16,6 +16,7 @@ from foretell.hardware import Cluster
 from foretell.methods import DNNAbacus, Driple, Ernest, PredictDDL, ScaleDL, load, save
 from foretell.methods.conformance import made_up
 from foretell.methods.driple.method import DripleSettings, setting_of
+from foretell.methods.product import Foretell
 from foretell.methods.scaledl.layers import LayerSettings
 from foretell.methods.scaledl.network import NetworkSettings
 
@@ -25,6 +26,7 @@ QUICK: dict[str, Callable[[], Any]] = {
     "driple": lambda: Driple(DripleSettings(groups=8, rounds=2, readings=2, epochs=1)),
     "dnnabacus": DNNAbacus,
     "ernest": Ernest,
+    "foretell": Foretell,
 }
 
 

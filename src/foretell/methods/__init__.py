@@ -71,6 +71,7 @@ METHODS: Final[Mapping[str, str]] = MappingProxyType(
         "driple": "foretell.methods.driple.method:quick",
         "dnnabacus": "foretell.methods.dnnabacus:DNNAbacus",
         "ernest": "foretell.methods.ernest:Ernest",
+        "foretell": "foretell.methods.product:Foretell",
     }
 )
 

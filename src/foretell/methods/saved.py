@@ -25,25 +25,32 @@ from foretell.methods.protocol import Method
 _VERSION: Final = 1
 _ABOUT: Final = "method.json"
 _NUMBERS: Final = "numbers.safetensors"
-_HOME: Final = "foretell.methods."
+_HOME: Final = "foretell."
 _CLASSES: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "ScaleDL": "scaledl.method:ScaleDL", "LayerSettings": "scaledl.layers:LayerSettings",
-        "LayerModels": "scaledl.layers:LayerModels", "Kind": "scaledl.layers:_Kind",
-        "NetworkSettings": "scaledl.network:NetworkSettings", "Across": "scaledl.network:Across",
-        "PredictDDL": "predictddl.method:PredictDDL", "TaskChecker": "predictddl.method:TaskChecker",
-        "Predictor": "predictddl.method:Predictor", "Embedder": "predictddl.method:Embedder",
-        "Regressor": "predictddl.regressors:Regressor",
-        "Driple": "driple.method:Driple", "DripleSettings": "driple.method:DripleSettings",
-        "Fitted": "driple.method:Fitted", "Shape": "driple.network:Shape",
-        "DNNAbacus": "dnnabacus:DNNAbacus", "Ernest": "ernest:Ernest",
+        "ScaleDL": "methods.scaledl.method:ScaleDL", "LayerSettings": "methods.scaledl.layers:LayerSettings",
+        "LayerModels": "methods.scaledl.layers:LayerModels", "Kind": "methods.scaledl.layers:_Kind",
+        "NetworkSettings": "methods.scaledl.network:NetworkSettings", "Across": "methods.scaledl.network:Across",
+        "PredictDDL": "methods.predictddl.method:PredictDDL", "TaskChecker": "methods.predictddl.method:TaskChecker",
+        "Predictor": "methods.predictddl.method:Predictor", "Embedder": "methods.predictddl.method:Embedder",
+        "Regressor": "methods.predictddl.regressors:Regressor",
+        "Driple": "methods.driple.method:Driple", "DripleSettings": "methods.driple.method:DripleSettings",
+        "Fitted": "methods.driple.method:Fitted", "Shape": "methods.driple.network:Shape",
+        "DNNAbacus": "methods.dnnabacus:DNNAbacus", "Ernest": "methods.ernest:Ernest",
+        "Foretell": "methods.product:Foretell",
+        **{name: f"profile:{name}" for name in (
+            "Profile", "Card", "Intervals", "Links", "MemoryFactors", "Operators", "Purpose", "Residuals",
+        )},
     }
 )  # fmt: skip
 _NETWORKS: Final[Mapping[str, str]] = MappingProxyType(
-    {"layer": "scaledl.layers:_Regressor", "across": "scaledl.network:_Network", "driple": "driple.network:Network"}
-)
+    {
+        "layer": "methods.scaledl.layers:_Regressor", "across": "methods.scaledl.network:_Network",
+        "driple": "methods.driple.network:Network",
+    }
+)  # fmt: skip
 _OLD_FIELDS: Final = {"told_times": "sees_times"}  # of methods that 0.1 saved
-_SAVED: Final = ("ScaleDL", "PredictDDL", "Driple", "DNNAbacus", "Ernest")
+_SAVED: Final = ("ScaleDL", "PredictDDL", "Driple", "DNNAbacus", "Ernest", "Foretell")
 Arrays = dict[str, Any]
 
 

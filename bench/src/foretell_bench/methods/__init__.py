@@ -12,7 +12,8 @@ from foretell.methods.protocol import Method
 COMPARED: Final[Mapping[str, str]] = MappingProxyType(
     {
         "foretell": "foretell_bench.methods.ours:Foretell",
-        **METHODS,
+        **{name: where for name, where in METHODS.items() if name != "foretell"},
+        "product": METHODS["foretell"],  # what users have: `foretell adapt`, then a forecast
         "predictddl-operators": "foretell_bench.methods.predictddl_operators:PredictDDLOperators",
         "additive": "foretell_bench.methods.plainer:Additive",
         "whole-graph": "foretell_bench.methods.plainer:whole_graph",
