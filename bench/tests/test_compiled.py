@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from foretell_bench.checkout import ROOT
+from foretell_bench.measuring.compiled.blind import BLIND, drawn
 from foretell_bench.measuring.compiled.points import key, points
 from foretell_bench.measuring.compiled.rows import keys_of, rows
 
@@ -24,3 +25,7 @@ def test_points_are_not_drawn_twice() -> None:
     keys = [key(point) for point in points()]
     assert len(set(keys)) == len(keys) > 150
     assert keys_of(_STORE)
+
+
+def test_the_blind_part_is_what_was_drawn() -> None:
+    assert drawn(rows(_STORE)) == BLIND
