@@ -131,6 +131,8 @@ class Browser:
                 return found
             if said.get("method") == "Log.entryAdded":
                 self.console.append(said["params"]["entry"]["text"])
+            elif said.get("method") == "Runtime.consoleAPICalled":
+                self.console += [str(each.get("value", each)) for each in said["params"]["args"]]
             elif said.get("method") == "Runtime.exceptionThrown":
                 self.console.append(str(said["params"]["exceptionDetails"].get("text")))
 

@@ -157,7 +157,7 @@ def test_mistakes_are_said_above_the_form(client: TestClient, graph_file: bytes)
         ({"graph": graph, "on": "8xh1000"}, "no device"),
         ({"graph": graph, "on": "8xh100-sxm", "plan": "dp=3"}, "needs dp"),
         ({"graph": "0" * 64, "on": "h200"}, "there is no graph"),
-        ({"graph": "x", "on": "h200"}, "pattern"),
+        ({"graph": "x", "on": "h200"}, "no hash of a graph"),
     ):
         answer = client.get("/ask", params=asked)
         assert answer.status_code in (404, 422)
@@ -165,7 +165,7 @@ def test_mistakes_are_said_above_the_form(client: TestClient, graph_file: bytes)
         assert "What will it take?" in answer.text
     for form, said in (
         ({"way": "named"}, "no network was named"),
-        ({"way": "named", "source": "../../etc/passwd"}, "pattern"),
+        ({"way": "named", "source": "../../etc/passwd"}, "names no network"),
         ({"way": "named", "source": "torchvision/resnet50", "batch": "many"}, "no number"),
         ({"way": "named", "source": "torchvision/resnet50", "batch": "nan"}, "no number"),
         ({"way": "named", "source": "torchvision/resnet50", "batch": "1e999"}, "no number"),

@@ -12,6 +12,7 @@ from foretell.hardware.catalog import (
     instances,
     link,
     links,
+    own_devices,
     recognise,
 )
 from foretell.hardware.cluster import Cluster
@@ -51,6 +52,7 @@ __all__ = [
     "links",
     "offered",
     "on_hosts",
+    "own_devices",
     "read_prices",
     "recognise",
     "term_named",

@@ -162,6 +162,15 @@ def devices() -> tuple[Device, ...]:
     return _DEVICES.all()
 
 
+def own_devices() -> frozenset[str]:
+    """Names of devices that lie in the user's own folders."""
+    return frozenset(
+        path.relative_to(root).as_posix().removesuffix(".toml").replace("/", ":")
+        for root in (folder / "devices" for folder in folders()[:-1])
+        for path in root.rglob("*.toml")
+    )
+
+
 def host(name: str) -> Host:
     """Find a host of the catalog: the machine that feeds devices.
 

@@ -83,6 +83,13 @@ class Choice:
         plain: dict[str, Any] = plain_values(self)
         return plain
 
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Choice:
+        """The choice that `to_dict` has written."""
+        ranges = {name: Range(**plain[name]) for name in ("step", "time", "goodput", "kwh")}
+        cost = None if plain["cost"] is None else Range(**plain["cost"])
+        return cls(**{**plain, **ranges, "cost": cost, "job": Job(**plain["job"])})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pruned:

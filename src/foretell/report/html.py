@@ -138,8 +138,14 @@ def _verdict(forecast: Forecast) -> str:
 
 
 def _large(value: str) -> str:
-    number, _, unit = value.partition(" ")
-    return f"{escape(number)} <span>{escape(unit)}</span>"
+    """The number is large and its unit small, whichever comes first."""
+    first, _, rest = value.partition(" ")
+    number, _, further = rest.partition(" ")
+    if first.isalpha() and number[:1].isdigit():
+        return f"<span>{escape(first)}</span> {escape(number)} <span>{escape(further)}</span>".removesuffix(
+            " <span></span>"
+        )
+    return f"{escape(first)} <span>{escape(rest)}</span>"
 
 
 def _bars(

@@ -19,6 +19,7 @@ from foretell.errors import (
     PlanError,
     ProfileError,
 )
+from foretell.serve.patterns import words_of
 from foretell.text import brief, plain
 
 MEDIA_TYPE: Final = "application/problem+json"
@@ -138,12 +139,15 @@ def install(app: FastAPI, draw: Callable[[Request, Problem], Response | None]) -
     @app.exception_handler(RequestValidationError)
     def _invalid(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"] if part != "body") or "the body"
+        where = ".".join(str(part) for part in first["loc"] if part not in ("body", "path", "query")) or "the body"
+        if first["loc"][0] == "path" and not request.url.path.startswith("/v1/"):  # a link that somebody was given
+            leads = "Look for what you seek in /history, or ask whoever sent the link."
+            return answer(request, Problem(404, f"{where}: {words_of(first)}.", got=first.get("input"), next=leads))
         problem = Problem(
             422,
-            f"{where}: {first['msg']}.",
+            f"{where}: {words_of(first)}.",
             got=first.get("input"),
-            allowed="as /openapi.json says",
+            allowed="as /docs says",
             next=f"Correct {where}.",
         )
         return answer(request, problem)
@@ -152,7 +156,7 @@ def install(app: FastAPI, draw: Callable[[Request, Problem], Response | None]) -
     def _http(request: Request, error: HTTPException) -> Response:
         status = error.status_code if error.status_code in _TITLES else 400
         problem = Problem(
-            status, f"{request.method} {request.url.path}: {error.detail}.", next="See /openapi.json for what there is."
+            status, f"{request.method} {request.url.path}: {error.detail}.", next="See /docs for what there is."
         )
         return answer(request, problem)
 

@@ -17,9 +17,10 @@ from foretell.forecasting.conditions import USUAL_JITTER, Conditions
 from foretell.forecasting.job import USUAL_FAILURES, Interruptions, JobLength, Pause
 from foretell.hardware import Cluster
 from foretell.profile import files_of
+from foretell.serve.patterns import HASH, ID
 
-Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="The content hash of a graph that was sent before.")]
-Id = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+Hash = Annotated[str, Field(pattern=HASH, description="The content hash of a graph that was sent before.")]
+Id = Annotated[str, Field(pattern=ID)]
 Text = Annotated[str, Field(max_length=1000)]
 EXAMPLE: Final = "3c5f0d2c9d6c2a1b8e4f70a1c2d3e4f5a6b7c8d9e0f1a2b3c4d5e6f708192a3b"
 
@@ -33,6 +34,8 @@ class StrictModel(BaseModel):
 class RequestConditions(StrictModel):
     """What surrounds a step, as `foretell.Conditions`."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [{"trainer": "megatron", "loader": 3000.0}]})
+
     loader: float | None = None
     jitter: float = USUAL_JITTER
     slowdown: float | None = None
@@ -45,11 +48,19 @@ class RequestConditions(StrictModel):
 
 
 class RequestPause(StrictModel):
+    """Every so many steps the job stops for so many seconds."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"every": 1000, "seconds": 45.0}]})
+
     every: int
     seconds: float
 
 
 class RequestInterruptions(StrictModel):
+    """How often a job is stopped, and the seconds until it goes on."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"per_device_hour": USUAL_FAILURES, "restart": 600.0}]})
+
     per_device_hour: float = USUAL_FAILURES
     per_node_hour: float = Field(default=0.0, description="How often a spot node is taken back.")
     restart: float = 600.0
@@ -57,6 +68,12 @@ class RequestInterruptions(StrictModel):
 
 class RequestJob(StrictModel):
     """How long a job trains, as `foretell.JobLength`."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"tokens": 3e11, "checkpoint": {"every": 500, "seconds": 20.0}, "startup": 300.0}]
+        }
+    )
 
     samples: float | None = None
     tokens: float | None = None

@@ -23,6 +23,7 @@ from foretell.serve.cluster_resources import Collector
 from foretell.serve.database.connect import Database, new_id, now
 from foretell.serve.database.tables import Job, StoredForecast, StoredGraph
 from foretell.serve.inference_engine import InferenceEngine
+from foretell.serve.jobs.capture import CaptureRequest
 from foretell.serve.jobs.runner import Runners
 from foretell.serve.jobs.work import JobRequest
 from foretell.serve.metrics import Metrics
@@ -83,6 +84,8 @@ class Service:
     def begin(self, caller: Caller, kind: str, request: JobRequest) -> Job:
         """Accepted once this returns: it is in the database."""
         request.check()
+        if isinstance(request, CaptureRequest):
+            self.zoo.check(request.source)
         self.profiles.path(caller.team, getattr(request, "profile", None))
         job = self.jobs.queue.add(caller, kind, request)
         self.jobs.wake()

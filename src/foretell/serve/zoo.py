@@ -8,10 +8,13 @@ import threading
 from multiprocessing.connection import Connection
 from typing import Final
 
+from foretell.errors import SourceError, did_you_mean
+from foretell.serve.patterns import LIBRARIES
 from foretell.supervisor import Child, ChildEnded
 from foretell.units import Seconds
 
 _PATIENCE: Final[Seconds] = 120.0
+_WAIT: Final[Seconds] = 10.0  # that a question waits for the names
 _SHOWN: Final = 40
 # What people ask for first, shown before anything is typed.
 USUAL: Final = (
@@ -24,6 +27,7 @@ class Zoo:
         self._names = USUAL
         self._lock = threading.Lock()
         self._started = False
+        self._answered = threading.Event()
 
     def names(self) -> tuple[str, ...]:
         """The usual ones until the libraries have told theirs: nobody waits for that."""
@@ -33,9 +37,25 @@ class Zoo:
                 threading.Thread(target=self._ask, name="foretell-names", daemon=True).start()
         return self._names
 
+    def check(self, source: str) -> None:
+        """Refuse a name that no library here has, before a capture begins; where they do not answer soon, the capture says it."""
+        if source in USUAL:
+            return
+        self.names()
+        self._answered.wait(_WAIT)
+        known = self._names
+        if known is not USUAL and source not in known:
+            library = source.partition("/")[0]
+            few = sum(name.startswith(f"{library}/") for name in known)
+            raise SourceError(
+                f"no network {source!r} here. {did_you_mean(source, known)}{library} has {few:,} names; the page's field "
+                "lists those that are like what is written, foretell models all of them."
+            )
+
     def _ask(self) -> None:
         with contextlib.suppress(ChildEnded, TimeoutError, OSError), Child.fresh("foretell.serve.zoo:tell") as child:
             self._names = tuple(json.loads(child.receive(_PATIENCE)))
+        self._answered.set()
 
     def like(self, text: str) -> list[str]:
         """Those with every word of the text in them, the shortest first."""
@@ -48,8 +68,6 @@ class Zoo:
 
 def tell(link: Connection) -> None:
     """In the process of its own."""
-    from foretell.errors import SourceError
-    from foretell.serve.jobs.capture import LIBRARIES
     from foretell.sources.named import library
 
     found = []

@@ -10,7 +10,7 @@ import zipfile
 from pathlib import Path
 from typing import Annotated, Final
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -20,16 +20,19 @@ from foretell.hardware import Cluster
 from foretell.serve.database.connect import now
 from foretell.serve.database.tables import Job, Measurement, StoredGraph, StoredProfile
 from foretell.serve.jobs.work import Done, JobRequest, Means, Say
+from foretell.serve.patterns import PROFILE
 from foretell.serve.requests import Text, model_version
 
 FEWEST: Final = 3  # different steps that say anything
 _MAX_STEPS: Final = 60  # different steps: more of them take longer and change little
 _NEWEST: Final = 2000  # measurements that are looked at
-ProfileName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$", description="What it will be asked for by.")]
+ProfileName = Annotated[str, Field(pattern=PROFILE, description="What it will be asked for by.")]
 
 
 class AdaptRequest(JobRequest):
     """As `foretell adapt`, from what was posted to /v1/measurements."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"device": "l40s", "name": "ours"}]})
 
     device: Text = Field(description="The device of the catalog that it shall fit.", examples=["l40s"])
     name: ProfileName

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlencode
 
 from pydantic import ConfigDict, Field
@@ -13,7 +14,7 @@ from sqlalchemy.orm import Session
 from foretell.errors import InputError
 from foretell.forecasting.job import JobLength
 from foretell.graph import Graph
-from foretell.hardware import Cluster, Term
+from foretell.hardware import Cluster, Instance, Term, read_prices
 from foretell.plans import Plan
 from foretell.serve.database.tables import Job, StoredGraph, StoredPlans
 from foretell.serve.jobs.work import Done, Gone, JobRequest, Means, Say
@@ -93,6 +94,15 @@ class PlanRequest(GraphJobRequest):
     )
     term: Term = "on-demand"
     region: Text | None = Field(default=None, description="Prices of this region, like us-east-1.")
+    recompute: Annotated[list[float | Text], Field(max_length=20)] | Literal["auto"] | None = Field(
+        default=None,
+        description="What to try of a plan's checkpointing; auto: as little as surely fits.",
+        examples=[["none", 0.5]],
+    )
+    offers: Annotated[str, Field(max_length=200_000)] | None = Field(
+        default=None,
+        description="A table of prices as CSV, as `foretell plan --prices` reads it, instead of the catalog's.",
+    )
     instances: bool = Field(default=False, description="Try every instance that rents the gpus, with its own network.")
 
     def check(self) -> None:
@@ -109,6 +119,8 @@ class PlanRequest(GraphJobRequest):
             raise InputError("a job has its length already. Give job, or samples, tokens or epochs.")
         length = JobLength.usual(**counts, spot=self.term == "spot") if self.job is None else self.job.made()
         given = {name: value for name in type(self).model_fields if (value := getattr(self, name)) is not None}
+        if self.offers is not None:
+            given["offers"] = _offers(self.offers)
         goal, space = ({f.name: given[f.name] for f in fields(kind) if f.name in given} for kind in (Goal, Space))
         return {"job": length, "goal": Goal(**goal), "space": Space(**space)}
 
@@ -131,6 +143,17 @@ class PlanRequest(GraphJobRequest):
     def keep(self, session: Session, job: Job, done: Done) -> None:
         made = {"id": job.id, "team_id": job.team_id, "question": job.question, "created": job.ended}
         session.add(StoredPlans(answer=done.result, **made))
+
+
+def _offers(table: str) -> tuple[Instance, ...]:
+    """Read by the one reader of such tables, which takes files."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "prices.csv"
+        path.write_text(table, encoding="utf-8")
+        try:
+            return read_prices(path)
+        except InputError as error:
+            raise InputError(str(error).replace(str(path), "the table of prices")) from None
 
 
 class ScaleRequest(GraphJobRequest):

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any, Final
 
 from fastapi import APIRouter, Response
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import select
 
+from foretell.cost.model import DEFAULT as DEFAULT_MODEL
 from foretell.serve.database.tables import StoredForecast
 from foretell.serve.listener.callers import Few, Member, Reader, ServiceDep
-from foretell.serve.requests import ForecastRequest, Hash, Id
+from foretell.serve.requests import EXAMPLE, ForecastRequest, Hash, Id
 
 router = APIRouter(prefix="/v1/forecasts", tags=["forecasts"])
 ID_HEADER: Final = "Foretell-Forecast"
@@ -35,6 +36,17 @@ _ANSWER: dict[int | str, dict[str, Any]] = {
 
 
 class ForecastSummary(BaseModel):
+    """A forecast that was given; GET /v1/forecasts/ID has all of it."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"id": EXAMPLE[:32], "graph": EXAMPLE, "workload": "resnet50", "cluster": "8xh100-sxm", "plan": "dp=8",
+                 "model": DEFAULT_MODEL, "seconds": 0.1083, "fits": True, "asked_by": "local", "created": 1.79e9}
+            ]
+        }
+    )  # fmt: skip
+
     id: str
     graph: str
     workload: str

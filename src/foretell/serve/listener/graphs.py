@@ -5,20 +5,35 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 from sqlalchemy import select
 
 from foretell.limits import limit
 from foretell.serve.access.guard import too_large
 from foretell.serve.database.tables import StoredGraph
 from foretell.serve.listener.callers import Few, Member, Reader, ServiceDep
-from foretell.serve.requests import Hash
+from foretell.serve.requests import EXAMPLE, Hash
 
 router = APIRouter(prefix="/v1/graphs", tags=["graphs"])
 
 
 class GraphSummary(BaseModel):
     """What a graph is about; `hash` is what questions name it by."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "hash": EXAMPLE,
+                    "name": "resnet50",
+                    "ops": 1630,
+                    "training": True,
+                    "precision": "amp-bf16",
+                    "created": 1.79e9,
+                }
+            ]
+        }
+    )
 
     hash: str
     name: str

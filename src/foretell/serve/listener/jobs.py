@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Header, Response
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import select
 from starlette.concurrency import run_in_threadpool
 
@@ -23,7 +23,7 @@ from foretell.serve.jobs.queue import ENDED
 from foretell.serve.jobs.work import JobRequest
 from foretell.serve.listener.callers import Few, Member, Reader, ServiceDep
 from foretell.serve.problems import Problem, missing
-from foretell.serve.requests import Id
+from foretell.serve.requests import EXAMPLE, Id
 from foretell.serve.service import Service
 from foretell.units import Seconds
 
@@ -35,6 +35,15 @@ _MAX_STREAMS: Final = 200
 
 class JobSummary(BaseModel):
     """`changes` counts what happened to it: the id of an event."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"id": EXAMPLE[:32], "kind": "plan", "state": "running", "message": "priced 120 of 512", "attempts": 1,
+                 "changes": 4, "asked_by": "local", "created": 1.79e9, "ended": None}
+            ]
+        }
+    )  # fmt: skip
 
     id: str
     kind: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fastapi import APIRouter
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -15,13 +15,17 @@ from foretell.serve.database.connect import new_id, now
 from foretell.serve.database.tables import Measurement, StoredForecast, StoredGraph
 from foretell.serve.listener.callers import Few, Member, Reader, ServiceDep
 from foretell.serve.problems import missing
-from foretell.serve.requests import Hash, Text
+from foretell.serve.requests import EXAMPLE, Hash, Text
 
 router = APIRouter(prefix="/v1/measurements", tags=["measurements"])
 
 
 class Measured(requests.StrictModel):
     """A measured step, as `foretell.MeasuredStep`."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"graph": EXAMPLE, "on": "8xh100-sxm", "plan": "dp=8", "seconds": 0.1104}]}
+    )
 
     graph: Hash
     on: Text
@@ -32,6 +36,17 @@ class Measured(requests.StrictModel):
 
 
 class MeasurementSummary(BaseModel):
+    """A measured step beside its newest forecast."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"id": EXAMPLE[:32], "graph": EXAMPLE, "cluster": "8xh100-sxm", "plan": "dp=8", "seconds": 0.1104,
+                 "predicted": 0.1083, "error": -0.019, "forecast": EXAMPLE[32:], "created": 1.79e9}
+            ]
+        }
+    )  # fmt: skip
+
     id: str
     graph: str
     cluster: str

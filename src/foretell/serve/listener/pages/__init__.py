@@ -4,8 +4,20 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from foretell.serve.listener.pages import accuracy, ask, devices, forecast, history, job, planner, signing_in, static
+from foretell.serve.listener.pages import (
+    accuracy,
+    api,
+    ask,
+    compare,
+    devices,
+    forecast,
+    history,
+    job,
+    planner,
+    signing_in,
+    static,
+)
 
 router = APIRouter(include_in_schema=False)
-for module in (static, signing_in, ask, job, forecast, planner, history, devices, accuracy):
+for module in (static, signing_in, ask, job, forecast, compare, planner, history, devices, accuracy, api):
     router.include_router(module.router)

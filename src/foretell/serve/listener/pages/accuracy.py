@@ -18,6 +18,7 @@ from foretell.report.page import figure, section, table
 from foretell.serve.listener.callers import Reader, ServiceDep
 from foretell.serve.listener.pages.frame import page
 from foretell.serve.listener.pages.history import signed
+from foretell.serve.listener.pages.over_time import over_time
 from foretell.serve.measured import Compared, compared, drifts
 from foretell.serve.task_checker import card
 from foretell.units import show_seconds, show_share
@@ -31,7 +32,7 @@ _WIDTH: Final = 720
 def accuracy(service: ServiceDep, caller: Reader) -> Response:
     with service.database.reading() as session:
         steps = compared(session, caller.team)
-    own = _own(steps) + _drift(steps) if steps else _NOTHING
+    own = _own(steps) + over_time(steps) + _drift(steps) if steps else _NOTHING
     return page("Accuracy", f"<h1>How good are forecasts?</h1>{own}{_models()}", caller=caller, here="/accuracy")
 
 

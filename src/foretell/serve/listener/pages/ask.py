@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import RedirectResponse, Response
@@ -11,9 +12,10 @@ from starlette.concurrency import run_in_threadpool
 from foretell.errors import ForetellError
 from foretell.serve.access.keys import Caller
 from foretell.serve.listener.callers import Member, Reader, ServiceDep
-from foretell.serve.listener.pages.forms import checked, read_form
+from foretell.serve.listener.pages import settings
+from foretell.serve.listener.pages.forms import Form, checked, read_form
 from foretell.serve.listener.pages.frame import page, part, trouble
-from foretell.serve.listener.pages.picture import Chosen, hardware_fields, picture, profile_field
+from foretell.serve.listener.pages.picture import Chosen, hardware_fields, picture
 from foretell.serve.listener.pages.workload import graph_or_wait, name_options, workload_fields
 from foretell.serve.problems import Problem, of_error
 from foretell.serve.requests import ForecastRequest, Text
@@ -21,13 +23,12 @@ from foretell.serve.service import Service
 
 router = APIRouter()
 Count = Annotated[int, Query(ge=1, le=1024)]
+MAX_COMPARED: Final = 6  # answers side by side
 
 
 @router.get("/")
-def form(
-    service: ServiceDep, caller: Reader, graph: Text = "", on: Text = "", plan: Text = "", profile: Text = ""
-) -> Response:
-    return _page(service, caller, graph=graph, on=on, plan=plan, profile=profile)
+def form(request: Request, service: ServiceDep, caller: Reader) -> Response:
+    return _page(service, caller, Form(request.query_params))
 
 
 @router.get("/names")
@@ -38,63 +39,79 @@ def names(service: ServiceDep, caller: Reader, source: Text = "") -> Response:
 
 @router.get("/picture")
 def cluster_picture(
-    caller: Reader, device: Text, count: Count = 1, nodes: Count = 1, written: Text = "", plan: Text = ""
+    caller: Reader, device: Text, count: Count = 1, nodes: Count = 1, on: Text = "", plan: Text = ""
 ) -> Response:
-    return part(picture(Chosen(device=device, count=count, nodes=nodes, written=written, plan=plan)))
+    return part(picture(Chosen(device=device, count=count, nodes=nodes, written=on, plan=plan)))
 
 
 @router.post("/ask")
 async def send(request: Request, service: ServiceDep, caller: Member) -> Response:
     form = await read_form(request)
-    question = {"on": form.text("written"), "plan": form.text("plan"), "profile": form.text("profile")}
     try:
         chosen = Chosen(
             device=form.text("device", Chosen().device), count=form.count("count") or 1, nodes=form.count("nodes") or 1,
-            written=form.text("written"),
+            written=form.text("on"),
         )  # fmt: skip
-        question["on"] = chosen.cluster
-        query = {name: value for name, value in question.items() if value}
+        settings.conditions(form), settings.job(form)  # a slip is an error at once, not after a capture
+        query = {"on": chosen.cluster} | settings.given(form)
         return RedirectResponse(await graph_or_wait(service, caller, form, "/ask", query), 303)
     except (Problem, ForetellError) as error:
-        return await _again(service, caller, error, graph=form.text("graph"), **question)
+        return await _again(service, caller, error, form)
 
 
 @router.get("/ask")
-async def answer(
-    service: ServiceDep, caller: Member, graph: Text, on: Text, plan: Text = "", profile: Text = ""
-) -> Response:
-    """The forecast of this question; its report has an address of its own."""
+async def answer(request: Request, service: ServiceDep, caller: Member) -> Response:
+    """The forecast of this question, which has an address of its own; of several clusters, their comparison."""
+    form = Form(request.query_params)
     try:
-        question = checked(ForecastRequest, graph=graph, on=on, plan=plan, profile=profile)
-        found, _ = await service.forecast(caller, question)
+        clusters = form.text("on").split()
+        if not 0 < len(clusters) <= MAX_COMPARED:
+            raise Problem(
+                422, f"on: {len(clusters)} clusters.", got=form.text("on"), allowed=f"1 to {MAX_COMPARED}",
+                next="Write them with a space between.",
+            )  # fmt: skip
+        found = [(await service.forecast(caller, _question(form, on)))[0].id for on in clusters]
     except (Problem, ForetellError) as error:
-        return await _again(service, caller, error, graph=graph, on=on, plan=plan, profile=profile)
-    return RedirectResponse(f"/forecasts/{found.id}", 303)
+        return await _again(service, caller, error, form)
+    if len(found) > 1:
+        return RedirectResponse(f"/compare?{urlencode({'forecast': found}, doseq=True)}", 303)
+    return RedirectResponse(f"/forecasts/{found[0]}", 303)
 
 
-async def _again(service: Service, caller: Caller, error: Problem | ForetellError, **question: str) -> Response:
+def _question(form: Form, on: str) -> ForecastRequest:
+    chosen = {name: form.text(name) for name in ("graph", "plan", "model", "profile")}
+    found: ForecastRequest = checked(
+        ForecastRequest, on=on, conditions=settings.conditions(form), job=settings.job(form), **chosen
+    )
+    return found
+
+
+async def _again(service: Service, caller: Caller, error: Problem | ForetellError, form: Form) -> Response:
     """The form as it was, with what is wrong above it."""
-    problem = error if isinstance(error, Problem) else of_error(error, question)
-    return await run_in_threadpool(lambda: _page(service, caller, problem=problem, **question))
+    problem = error if isinstance(error, Problem) else of_error(error, form.texts_by_name())
+    return await run_in_threadpool(lambda: _page(service, caller, form, problem))
 
 
-def _page(
-    service: Service, caller: Caller, *, graph: str, on: str, plan: str, profile: str, problem: Problem | None = None
-) -> Response:
+def _page(service: Service, caller: Caller, form: Form, problem: Problem | None = None) -> Response:
     try:
-        chosen = Chosen.of(on, plan)
+        chosen = Chosen.of(form.text("on"), form.text("plan"))
     except ForetellError:  # said above the form
-        chosen = Chosen(plan=plan)
-    profiles = [each["name"] for each in service.profiles.listed(caller.team)]
+        chosen = Chosen(plan=form.text("plan"))
+    values = form.texts_by_name()
+    further = any(values.get(name) for name in (*settings.AROUND, *settings.LENGTH, *settings.PAUSES))
     body = (
         "<h1>What will it take?</h1>"
         '<p class="soft">Time, memory and cost of a step, before anything runs.</p>'
         + (trouble(problem) if problem else "")
         + '<form class="ask" method="post" action="/ask" enctype="multipart/form-data" hx-boost="true" '
         'hx-encoding="multipart/form-data" hx-indicator="#busy" hx-disabled-elt="find button">'
-        + workload_fields(service, caller, graph)
+        + workload_fields(service, caller, values)
         + hardware_fields(chosen)
-        + profile_field(profiles, profile)
+        + f'<fieldset><legend>Priced by</legend><div class="row">{settings.model_and_profile(service, caller, values)}</div>'
+        + f"<details{' open' if further else ''}><summary>What surrounds the step, and a whole job</summary>"
+        + settings.fields(settings.AROUND, values)
+        + settings.fields({**settings.LENGTH, **settings.PAUSES}, values)
+        + "</details></fieldset>"
         + '<div class="go"><button>Forecast</button><span id="busy" role="status">Working on it …</span></div></form>'
     )
     return page("Ask", body, caller=caller, here="/", status=problem.status if problem else 200)

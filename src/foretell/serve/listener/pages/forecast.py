@@ -16,6 +16,7 @@ from foretell.plans import Plan
 from foretell.serve.database.tables import StoredForecast
 from foretell.serve.jobs.of_graph import ScaleRequest
 from foretell.serve.listener.callers import Member, Reader, ServiceDep
+from foretell.serve.listener.pages import settings
 from foretell.serve.listener.pages.forms import checked, read_form
 from foretell.serve.listener.pages.frame import choose, field, page, part, trouble
 from foretell.serve.listener.pages.job import waiting
@@ -68,8 +69,11 @@ def _window(begin: float, end: float) -> tuple[float, float]:
 
 
 def _question(found: StoredForecast) -> str:
-    question = {name: found.question.get(name) or "" for name in ("graph", "plan", "profile")} | {"on": found.cluster}
-    return escape(urlencode({name: value for name, value in question.items() if value}))
+    """As an address has it: under the names of the form's fields."""
+    question = {name: found.question.get(name) for name in ("graph", "plan", "model", "profile", "on")}
+    return escape(
+        urlencode(settings.words_of(found.question) | {name: text for name, text in question.items() if text})
+    )
 
 
 def _outdated(found: StoredForecast, problem: Problem) -> str:
@@ -86,7 +90,8 @@ def _outdated(found: StoredForecast, problem: Problem) -> str:
 def _links(found: StoredForecast) -> str:
     return (
         f'<p class="links"><a href="/?{_question(found)}">Change the question</a> '
-        f'<a href="/v1/forecasts/{found.id}">As JSON</a> <a href="/planner?graph={found.graph}">Find a better plan</a></p>'
+        f'<a href="/v1/forecasts/{found.id}">As JSON</a> <a href="/planner?graph={found.graph}">Find a better plan</a> '
+        '<a href="/history">Compare with others</a></p>'
     )
 
 

@@ -21,6 +21,7 @@ _BAR: Final = {
     "/history": "History",
     "/devices": "Devices",
     "/accuracy": "Accuracy",
+    "/docs": "API",
 }
 # htmx: no styles of its own, nothing evaluated, errors shown where the answer would be.
 _HTMX: Final = (
@@ -75,16 +76,15 @@ def problem_page(request: Request, problem: Problem) -> Response | None:
     if request.headers.get("hx-request") == "true" and request.headers.get("hx-boosted") != "true":
         return part(trouble(problem))
     if problem.status == 401:
-        return _sign_in(request)
+        there = f"{request.url.path}?{request.url.query}".rstrip("?")
+        return sign_in_page(there if request.method == "GET" else "/")
     title = problem.body["title"]
     body = f'<h1>{escape(title)}</h1>{trouble(problem)}<p><a href="/">Ask for a forecast</a></p>'
     return page(title, body, caller=getattr(request.state, "caller", None), status=problem.status)
 
 
-def _sign_in(request: Request) -> Response:
-    """The form for a key; it leads on to the page that was asked for."""
-    refused = request.url.path == "/signin"
-    then = "/" if refused or request.method != "GET" else f"{request.url.path}?{request.url.query}".rstrip("?")
+def sign_in_page(then: str, *, refused: bool = False) -> Response:
+    """The form for a key; it leads on to the page that was asked for, after a wrong key too."""
     key = '<input name="key" type="password" required autofocus autocomplete="current-password" maxlength="200">'
     body = (
         "<h1>Sign in</h1><p>This service belongs to teams. Show a key of yours: whoever runs it makes one with "

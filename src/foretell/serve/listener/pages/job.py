@@ -5,19 +5,22 @@ from __future__ import annotations
 import contextlib
 import json
 from html import escape
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response
 
+from foretell.planner.handover import TOOLS, hand_over
+from foretell.planner.result import Choice
 from foretell.serve.access.keys import Caller
 from foretell.serve.database.tables import Job
 from foretell.serve.jobs.queue import ENDED
 from foretell.serve.listener.callers import Member, Reader, ServiceDep
-from foretell.serve.listener.pages.frame import page, part, trouble
+from foretell.serve.listener.pages.frame import choose, field, page, part, trouble
+from foretell.serve.listener.pages.planner import written
 from foretell.serve.problems import Problem
-from foretell.serve.requests import Id
+from foretell.serve.requests import Id, Text
 
 router = APIRouter()
 _NEXT: Final = ("/ask", "/planner")  # where a capture can lead
@@ -81,13 +84,60 @@ def _shown(request: Request, caller: Caller, job: Job, address: str, title: str)
     if job.state not in ENDED:
         body = waiting(job, address, title)
     elif job.state == "done":
-        body = job.picture or f"<pre>{escape(job.result or '')}</pre>"
+        body = (job.picture or f"<pre>{escape(job.result or '')}</pre>") + (_of_plan(job) if job.kind == "plan" else "")
     elif job.state == "cancelled":
         body = f'<section class="wait"><h2>{escape(title)} was cancelled</h2>{_button(job, "resume", "Begin again")}</section>'
     else:
         problem = Problem(422, job.message or "the job failed.", next="Change the question, or begin again.")
         body = f'{trouble(problem)}{_button(job, "resume", "Begin again")}<p><a href="/">Ask something else</a></p>'
     return part(body) if is_part else page(title, body, caller=caller)
+
+
+@router.get("/jobs/{id}/files")
+def hand_over_file(
+    id: Id, service: ServiceDep, caller: Reader, tool: Text, choice: int = 0, command: Text = ""
+) -> Response:
+    """A choice of a search as the file of a tool that runs it, to download."""
+    job = service.jobs.queue.get(caller, id)
+    choices = _choices(job)
+    if not 0 <= choice < len(choices):
+        raise Problem(
+            404, f"there is no choice {choice} of this search.", got=choice, next=f"Choose one at /jobs/{id}."
+        )
+    name = json.loads(job.result or "{}")["workload"]
+    text = hand_over(Choice.from_dict(choices[choice]), tool, command=command or "train.py", name=name)
+    file = {"Content-Disposition": f'attachment; filename="{TOOLS[tool].file}"'}
+    return Response(text, media_type="text/plain; charset=utf-8", headers=file)
+
+
+def _choices(job: Job) -> list[dict[str, Any]]:
+    """The recommended one, then the front."""
+    if job.kind != "plan" or not job.result:
+        return []
+    found = json.loads(job.result)
+    best = found["recommended"]
+    return [*([best] if best else []), *(each for each in found["front"] if each != best)]
+
+
+def _of_plan(job: Job) -> str:
+    """Links and files of a search: the question again, JSON, and the choice for the tools that run it."""
+    links = (
+        f'<p class="links"><a href="/planner?{escape(written(job.question))}">Change the question</a> '
+        f'<a href="/v1/plans/{job.id}">As JSON</a></p>'
+    )
+    choices = {str(n): f"{each['cluster']}, {each['plan']}" for n, each in enumerate(_choices(job))}
+    if not choices:
+        return links
+    tools = {name: f"{tool.title} ({tool.file})" for name, tool in TOOLS.items()}
+    command = '<input name="command" value="train.py" maxlength="1000" spellcheck="false" autocapitalize="off">'
+    return (
+        '<section id="files"><h3>Hand it over</h3><p class="soft">The plan as a file for the tool that runs it.</p>'
+        f'<form class="files" method="get" action="/jobs/{job.id}/files">'
+        + field("Plan", choose("choice", choices))
+        + field("For", choose("tool", tools))
+        + field("What the ranks run", command)
+        + f'<div class="go"><button>Download</button></div></form></section>{links}'
+    )
 
 
 def _go(request: Request, address: str) -> Response:

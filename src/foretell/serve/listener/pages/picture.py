@@ -10,7 +10,7 @@ from typing import Final
 from foretell import hardware
 from foretell.hardware import Cluster
 from foretell.serve.listener.pages.cluster_drawing import drawing
-from foretell.serve.listener.pages.frame import choose, field
+from foretell.serve.listener.pages.frame import field
 from foretell.units import show_bandwidth, show_bytes, show_dollars
 
 _NODES: Final = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -39,6 +39,8 @@ class Chosen:
         """The picture of a cluster in words, where it is equal nodes with their usual links; else the words."""
         if not on:
             return cls(plan=plan)
+        if " " in on:
+            return cls(written=on, plan=plan)
         cluster = Cluster.parse(on)
         first = cluster.nodes[0]
         drawn = cls(device=first.device.name, count=first.count, nodes=len(cluster.nodes), plan=plan)
@@ -50,14 +52,17 @@ class Chosen:
 
 def hardware_fields(chosen: Chosen) -> str:
     """The fieldset; it draws itself anew when something in it changes."""
-    groups: dict[str, list[str]] = {}
+    own = hardware.own_devices()
+    groups: dict[str, list[str]] = {"Your own": []} if own else {}
     for device in hardware.devices():
         option = f'<option value="{escape(device.name)}"{" selected" if device.name == chosen.device else ""}>'
-        groups.setdefault(device.vendor, []).append(f"{option}{escape(device.title)}</option>")
+        groups.setdefault("Your own" if device.name in own else device.vendor, []).append(
+            f"{option}{escape(device.title)}</option>"
+        )
     listed = "".join(f'<optgroup label="{escape(vendor)}">{"".join(of)}</optgroup>' for vendor, of in groups.items())
     again = 'hx-get="/picture" hx-trigger="change" hx-include="#hardware" hx-target="#picture" hx-sync="this:replace"'
     words = (
-        f'<input name="written" value="{escape(chosen.written)}" maxlength="1000" placeholder="16x8xh100-sxm@ib-400g" '
+        f'<input name="on" value="{escape(chosen.written)}" maxlength="1000" placeholder="16x8xh100-sxm@ib-400g" '
         'spellcheck="false" autocapitalize="off">'
     )
     return (
@@ -65,7 +70,11 @@ def hardware_fields(chosen: Chosen) -> str:
         + field("Device", f'<select name="device">{listed}</select>')
         + f'<div id="picture">{picture(chosen)}</div>'
         + f"<details{' open' if chosen.written else ''}><summary>Write the cluster instead</summary>"
-        + field("Cluster", words, "Other links, mixed nodes, or a rented instance: 2xaws:p5.48xlarge")
+        + field(
+            "Cluster",
+            words,
+            "Other links, mixed nodes, a rented instance: 2xaws:p5.48xlarge. Up to six, with a space between, are compared.",
+        )
         + "</details></fieldset>"
     )
 
@@ -76,7 +85,7 @@ def picture(chosen: Chosen) -> str:
     counts = _counts(chosen.device)
     count = chosen.count if chosen.count in counts else counts[-1]
     drawn = Chosen(device=chosen.device, count=count, nodes=chosen.nodes, written=chosen.written)
-    cluster = Cluster.parse(drawn.cluster)
+    cluster = Cluster.parse(drawn.cluster.split()[0])  # of several, the first
     inside, between = hardware.link(device.inside), hardware.link(device.between)
     squares = "".join(
         _radio("count", str(n), n == count, "square", "1 device" if n == 1 else f"{n} devices", str(n)) for n in counts
@@ -130,9 +139,3 @@ def _plans(cluster: Cluster) -> Iterator[str]:
     for pp in (2, 4, 8):
         if devices % (8 * pp) == 0 and inside % 8 == 0:
             yield f"dp={devices // 8 // pp},tp=8,pp={pp},micro_batches={4 * pp}"
-
-
-def profile_field(names: list[str], chosen: str) -> str:
-    """Nothing where there are none."""
-    options = {"": "none"} | {name: name for name in names}
-    return field("Profile", choose("profile", options, chosen), "What was fitted to your machines.") if names else ""

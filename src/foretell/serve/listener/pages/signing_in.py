@@ -10,6 +10,8 @@ from fastapi.responses import RedirectResponse, Response
 
 from foretell.serve.listener.callers import COOKIE, ServiceDep, caller_of_key
 from foretell.serve.listener.pages.forms import read_form
+from foretell.serve.listener.pages.frame import sign_in_page
+from foretell.serve.problems import Problem
 
 router = APIRouter()
 _MONTH: Final = 30 * 24 * 3600
@@ -19,9 +21,15 @@ _HERE: Final = re.compile(r"/(?![/\\])[\x21-\x7e]*")  # a place of this service:
 @router.post("/signin")
 async def sign_in(request: Request, service: ServiceDep) -> Response:
     form = await read_form(request)
-    await caller_of_key(service, request, form.text("key"))
     then = form.text("then", "/")
-    answer = RedirectResponse(then if _HERE.fullmatch(then) else "/", 303)
+    then = then if _HERE.fullmatch(then) else "/"
+    try:
+        await caller_of_key(service, request, form.text("key"))
+    except Problem as problem:
+        if problem.status != 401 or "text/html" not in request.headers.get("accept", ""):
+            raise
+        return sign_in_page(then, refused=True)
+    answer = RedirectResponse(then, 303)
     secure = request.url.scheme == "https"
     answer.set_cookie(COOKIE, form.text("key"), _MONTH, httponly=True, samesite="strict", secure=secure)
     return answer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from html import escape
 from typing import Final
 from urllib.parse import urlencode
@@ -20,33 +21,41 @@ from foretell.serve.service import Service
 from foretell.serve.zoo import USUAL
 
 _SHOWN: Final = 200
-_USUAL_PRECISION: Final = "amp-bf16"
+_USUAL_PRECISION: Final = str(CaptureRequest.model_fields["precision"].default)  # as on the command line
 
 
-def workload_fields(service: Service, caller: Caller, graph: str) -> str:
-    """Three ways, one shown at a time."""
+def workload_fields(service: Service, caller: Caller, values: Mapping[str, str]) -> str:
+    """Three ways, one shown at a time, with what was written before."""
     known = _graphs(service, caller)
-    way = "kept" if graph else "named"
+    graph = values.get("graph", "")
+    way = values.get("way") or ("kept" if graph else "named")
     ways = {"named": "By name", "file": "A file", "kept": "Sent before"}
     tabs = "".join(
         f'<label class="tab"><input type="radio" name="way" value="{key}"{" checked" if key == way else ""}><span>{shown}</span></label>'
         for key, shown in ways.items()
     )
     search = (
-        '<input name="source" list="names" maxlength="200" placeholder="torchvision/resnet50" spellcheck="false" '
-        'autocapitalize="off" autocomplete="off" hx-get="/names" hx-trigger="focus once, input changed delay:250ms" '
+        f'<input name="source" value="{escape(values.get("source", ""))}" list="names" maxlength="200" '
+        'placeholder="torchvision/resnet50" spellcheck="false" autocapitalize="off" autocomplete="off" hx-get="/names" '
+        'hx-trigger="focus once, input changed delay:250ms" '
         'hx-target="#names" hx-swap="innerHTML">'
         f'<datalist id="names">{name_options(list(USUAL))}</datalist>'
+    )
+    further = (
+        f'<input name="set" value="{escape(values.get("set", ""))}" maxlength="1000" '
+        'placeholder="image_size=384 grad_accumulation=4 channels_last=true" spellcheck="false" autocapitalize="off">'
     )
     modes = {"training": "training", "inference": "inference"}
     named = (
         field("Network", search, "Of timm, torchvision or transformers; captured here, which takes some seconds.")
         + '<div class="row">'
-        + field("Batch", number("batch", hint="usual"))
-        + field("Sequence", number("seq", hint="usual"))
-        + field("Precision", choose("precision", {name: name for name in PRECISIONS}, _USUAL_PRECISION))
-        + field("Step", choose("mode", modes))
+        + field("Batch", number("batch", values.get("batch", ""), hint="usual"))
+        + field("Sequence", number("seq", values.get("seq", ""), hint="usual"))
+        + field("Precision", choose("precision", {n: n for n in PRECISIONS}, values.get("precision", _USUAL_PRECISION)))
+        + field("Step", choose("mode", modes, values.get("mode", "")))
+        + field("Optimizer", choose("optimizer", {"adamw": "AdamW", "sgd": "SGD"}, values.get("optimizer", "")))
         + "</div>"
+        + field("Other settings", further, "As --set takes them, with a space between.")
     )
     dropped = (
         '<label class="drop"><input type="file" name="file" accept=".graph"><span>Drop a .graph file here, or choose one</span>'
@@ -88,9 +97,26 @@ async def graph_or_wait(service: Service, caller: Caller, form: Form, then: str,
     capture = checked(
         CaptureRequest, source=form.text("source"), batch=form.count("batch"), seq=form.count("seq"),
         precision=form.text("precision"), training=form.text("mode", "training") == "training",
+        optimizer=form.text("optimizer"), settings=_settings(form.text("set")),
     )  # fmt: skip
     job = await run_in_threadpool(service.begin, caller, "capture", capture)
     return f"/captures/{job.id}?{urlencode({'then': then} | query)}"
+
+
+def _settings(written: str) -> dict[str, str]:
+    found = {}
+    for each in written.split():
+        name, equals, value = each.partition("=")
+        if not equals:
+            raise Problem(
+                422,
+                f"{each!r} is no setting.",
+                got=each,
+                allowed="settings like image_size=384",
+                next="Correct Other settings.",
+            )
+        found[name] = value
+    return found
 
 
 def _graphs(service: Service, caller: Caller) -> dict[str, str]:
