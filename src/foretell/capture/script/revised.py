@@ -13,6 +13,7 @@ from foretell.capture.script.ended import Ended
 from foretell.capture.script.guesses import Guesses
 from foretell.capture.script.shapes import arrays, ranked, replaced, with_rank
 from foretell.capture.script.taking import contradictions, taken_apart
+from foretell.capture.script.unread import unread
 
 _NAMES: Final = 2048  # of a table, that are used
 _RANKS: Final = (2, 3, 1, 4)  # of arrays, those that most have first
@@ -22,7 +23,7 @@ _Shown = dict[str, Any]
 
 def revised(ended: Ended, guesses: Guesses) -> _Shown:
     """What to take stand-ins to be in the next run; nothing where the error shows nothing new."""
-    for find in (_former_indices, _refused_tensors, _unknown_names, _other_kinds):
+    for find in (_former_indices, _refused_tensors, _unknown_names, _other_kinds, unread):
         shown = {what: value for what, value in find(ended, guesses).items() if guesses.is_new(what, value)}
         if shown:
             return shown

@@ -46,6 +46,7 @@ from foretell.capture.script.pretend import (
     generation,
     kernels,
     lazily,
+    made_up,
     missing_files,
     moving,
     native,
@@ -176,5 +177,5 @@ _STAND_INS: Final[tuple[Callable[[Session], None], ...]] = (
     quiet.install,
     missing_files.install,
     trackers.install, account.install, commands.install, absent.install,
-    stand_ins.install, generation.install, repository.install, former_places.install, _adapt_libraries,
+    stand_ins.install, generation.install, repository.install, former_places.install, made_up.install, _adapt_libraries,
 )  # fmt: skip

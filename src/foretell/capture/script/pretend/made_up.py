@@ -1,0 +1,183 @@
+"""What statements of the script's would have given that fail on stand-ins: values by the names that they get, and by who makes them.
+
+The script is run again with the functions in which they failed changed so that they go on; each line that failed is listed.
+"""
+
+from __future__ import annotations
+
+import builtins
+import importlib.machinery
+import linecache
+import re
+import runpy
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+from foretell.capture.script import going_on
+from foretell.capture.script.ended import shown
+from foretell.capture.script.going_on import Place, changed
+from foretell.capture.script.pretend.files.guessed import guessed, reads_one_sample
+from foretell.capture.script.pretend.files.line_parts import Line, Word
+from foretell.capture.script.pretend.files.sizes import PICTURE
+from foretell.capture.script.pretend.files.unknown import Document, Record, value_of
+from foretell.capture.script.session import Session
+from foretell.capture.script.unread import GOES_ON, is_of_data
+
+_ROWS: Final = 2048
+_FEW: Final = 4  # parts of one sample
+_COUNTS: Final = re.compile(
+    r"^(n|num|nb|number|max|len)_|_(size|len|length|count|num)s?$|^(length|size|count|num|n)$", re.I
+)
+_SIDES: Final = {"width": PICTURE[0], "w": PICTURE[0], "height": PICTURE[1], "h": PICTURE[1]}
+_NUMBERS: Final = re.compile(r"(^|_)(label|lbl|cls|class|target|category|idx|index|id|pid|cid|camid|key|num)\d*$", re.I)
+_BY_NAME: Final = re.compile(r"bbox|box(es)?$|path|file|text|sentence|caption|name|word|title|url", re.I)
+_PICTURES: Final = re.compile(r"im(a?)ge?s?|pic|frame|photo|mask|depth|(^|_)(gt|seg|rgb|hr|lr)\d*$", re.I)
+_TEXTS: Final = frozenset("str join format lower upper strip rstrip replace basename dirname decode group read".split())
+_READERS: Final = frozenset("loads unpackb unpack safe_load parse getroot next".split())
+_COUNTING: Final = 10
+
+
+def install(session: Session) -> None:
+    """Change the functions that earlier runs have failed in, when they are read."""
+    entries = session.guesses.known.get(GOES_ON, [])
+    if not entries:
+        return
+    makes = _Makes(session)
+    setattr(builtins, going_on.MADE, makes.value)
+    setattr(builtins, going_on.ROWS, makes.rows)
+    places: dict[str, list[Place]] = {}
+    for place in map(Place.of, entries):
+        places.setdefault(place.path, []).append(place)
+    _change_files(places)
+
+
+def _change_files(places: dict[str, list[Place]]) -> None:
+    compiled: Callable[..., Any] = getattr(runpy, "compile", compile)
+
+    def of_script(source: Any, filename: str, *args: Any, **kwargs: Any) -> Any:
+        return compiled(_changed(source, filename, places), filename, *args, **kwargs)
+
+    runpy.compile = of_script  # type: ignore[attr-defined]
+    loader: Any = importlib.machinery.SourceFileLoader
+    convert, code = loader.source_to_code, loader.get_code
+
+    def source_to_code(self: Any, data: Any, path: Any, *args: Any, **kwargs: Any) -> Any:
+        return convert(self, _changed(data, str(path), places), path, *args, **kwargs)
+
+    def get_code(self: Any, fullname: str) -> Any:
+        """Of a file that is changed, what was compiled before does not count."""
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path) if path in places else code(self, fullname)
+
+    loader.source_to_code, loader.get_code = source_to_code, get_code
+
+
+def _changed(source: Any, path: str, places: dict[str, list[Place]]) -> Any:
+    if path not in places:
+        return source
+    text = source.decode("utf-8", errors="replace") if isinstance(source, bytes | bytearray) else str(source)
+    try:
+        return changed(text, path, places[path])
+    except SyntaxError:  # of a language that is read otherwise
+        return source
+
+
+class _Makes:
+    """Makes values, and puts down what they stand for."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def value(self, error: BaseException, line: int, name: str, how: str) -> Any:
+        """Without a name: put down that the line has failed, or let it."""
+        frame = sys._getframe(1)
+        return self._of(frame, name, how) if name or how else self._go_on(error, line, frame)
+
+    def rows(self, give: Callable[[], Any], line: int, names: list[str]) -> Iterator[Any]:
+        """What the script goes through; where that fails before the first of it, rows that are made up."""
+        frame = sys._getframe(1)
+        count = 0
+        try:
+            for row in give():
+                count += 1
+                yield row
+        except Exception as error:
+            self._go_on(error, line, frame)
+            for _ in range(0 if count else _FEW if reads_one_sample(frame) else _ROWS):
+                made = [self._of(frame, name, "") for name in names]
+                yield tuple(made) if len(made) != 1 else made[0]
+
+    def _go_on(self, error: BaseException, line: int, frame: types.FrameType) -> None:
+        if not is_of_data(error) or _is_end(error, frame):
+            raise error
+        file = frame.f_code.co_filename
+        words = linecache.getline(file, line).strip()
+        self._session.stand_in(
+            f"what line {line} of {shown(file)} gives ({words})",
+            f"made up: {type(error).__name__} with what stands in",
+            decides_size=True,
+        )
+
+    def _of(self, frame: types.FrameType, name: str, how: str) -> Any:
+        """A value by what makes it, else by its name, else an array."""
+        last = how.rpartition(".")[2]
+        if how in _KINDS:
+            return _KINDS[how]()
+        if last in _TEXTS:
+            return Word("0")
+        if last in _READERS or last == "load":
+            return Document() if last == "load" else Record()
+        if last.endswith("split"):
+            return Line(f"{0:05}").split(" ")
+        if how == "[]":
+            element = self._of(frame, name.removesuffix("s"), "")
+            return [element] * (_FEW if reads_one_sample(frame) else _ROWS)
+        if not how.startswith(("torch.", "np.", "numpy.")):
+            if name.lower() in _SIDES:
+                return _SIDES[name.lower()]
+            if _COUNTS.search(name):
+                return _COUNTING
+            if _NUMBERS.search(name):
+                return 0
+            if _BY_NAME.search(name):
+                return value_of(name.lower(), 0)
+        return self._array(frame, name or last, how)
+
+    def _array(self, frame: types.FrameType, name: str, how: str) -> Any:
+        whole = bool(_NUMBERS.search(name.removesuffix("s")) or "Long" in how)
+        one = reads_one_sample(frame)
+        if how.startswith(("Image.", "PIL.")):
+            from PIL import Image
+
+            return Image.new("RGB", PICTURE)
+        picture = (
+            [PICTURE[1], PICTURE[0], 3] if one and _PICTURES.search(name) and not how.startswith("torch") else None
+        )
+        about = f"{name} of {frame.f_code.co_name} in {shown(frame.f_code.co_filename)}"
+        array = guessed(self._session, about, picture, "int64" if whole else "float32")
+        return torch.from_numpy(np.array(array)) if how.startswith("torch.") else array
+
+
+def _is_end(error: BaseException, frame: types.FrameType) -> bool:
+    """Whether an index is the one at which whoever goes over samples ends."""
+    if isinstance(error, StopIteration):
+        return True
+    code = frame.f_code
+    if not isinstance(error, IndexError) or code.co_name != "__getitem__" or code.co_argcount < 2:
+        return False
+    owner, at = (frame.f_locals.get(name) for name in code.co_varnames[:2])
+    try:
+        return isinstance(at, int) and at >= len(owner)  # type: ignore[arg-type]
+    except Exception:  # a length of the script's own that fails
+        return True
+
+
+_KINDS: Final[dict[str, Callable[[], Any]]] = {
+    "int": lambda: 0, "len": lambda: _COUNTING, "max": lambda: _COUNTING, "float": lambda: 0.5, "{}": Record, "dict": Record,
+    "set": set, "open": lambda: Line("0"),
+}  # fmt: skip
