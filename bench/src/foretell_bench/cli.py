@@ -507,6 +507,8 @@ def devices(
     most: Annotated[
         int, typer.Option("--rows", min=1, metavar="N", help="Predict at most N steps of each source and device.")
     ] = 24,
+    workers: Workers = 1,
+    answers: Answers = None,
     saved: Annotated[
         Path | None, typer.Option("--from", metavar="FILE", help="Show what --save wrote, and predict nothing.")
     ] = None,
@@ -532,7 +534,7 @@ def devices(
         found = bench.read(saved)
     elif data is not None:
         with progress() as say:
-            found = bench.run(data, most=most, progress=say)
+            found = bench.run(data, most=most, workers=workers, answers=answers, progress=say)
     else:
         raise InputError("give --data FOLDER to predict anew, or --from FILE to show what was saved.")
     if save is not None:
@@ -548,6 +550,30 @@ def devices(
             put_table(page, kind, side_by_side(lines, bench.WAYS[kind]))
         fill_page(page, "bars", bench.bars(found))
     _show(figures, as_json)
+
+
+@app.command()
+@guarded
+def intervals(
+    results: Annotated[
+        Path,
+        typer.Option("--results", metavar="FOLDER", help="With accuracy.json, devices.json and published.json."),
+    ] = Path("bench/results"),
+    page: Page = None,
+    as_json: AsJson = False,
+) -> None:
+    """Of each class of steps: how many lie inside their intervals, how wide those are, and where their middle is."""
+    from dataclasses import asdict
+
+    from foretell_bench.pages import intervals as pages
+    from foretell_bench.tables.intervals import read_classes
+
+    found = read_classes(results)
+    if page is not None:
+        from foretell_bench.pages.benches import put_table
+
+        put_table(page, "intervals", pages.markdown(found))
+    answer(as_json, lambda: [asdict(held) for held in found], lambda width: pages.drawn(found))
 
 
 @app.command()

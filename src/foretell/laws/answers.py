@@ -17,7 +17,7 @@ from foretell.forecasting.conditions import Conditions
 from foretell.forecasting.forecast import forecast
 from foretell.forecasting.result import Forecast
 from foretell.forecasting.uncertainty import WIDE_INTERVAL
-from foretell.forecasting.uncertainty.device_classes import class_of
+from foretell.forecasting.uncertainty.device_classes import FROM_TURING, class_of
 from foretell.graph import Graph
 from foretell.hardware import Cluster, Device
 from foretell.hardware import host as known_host
@@ -128,7 +128,7 @@ class Answer:
             least=min(least_seconds(rank.role.graph, rank.device) for rank in found.ranks),
             devices=cluster.devices,
             says_why=any(caveat.code == WIDE_INTERVAL for caveat in found.caveats),
-            is_recent=all(class_of(device) == "recent" for device in cluster.device_kinds),
+            is_recent=all(class_of(device) in FROM_TURING for device in cluster.device_kinds),
         )
 
 

@@ -26,13 +26,8 @@ from foretell.forecasting.uncertainty.other_devices import FILE, Group, Kind, Ot
 from foretell.graph import Graph, Layout, Op, Signature, Storage, Tensor
 from foretell.hardware import device, host
 from foretell.learn.transfer.published_steps import SOURCES, PublishedStep, outside_step, published_steps
-from foretell.learn.uncertainty.other_devices import (
-    LEARNED,
-    OneDeviceJob,
-    OtherDeviceStep,
-    errors_by_device,
-    save_errors,
-)
+from foretell.learn.uncertainty.other_device_steps import LEARNED, OtherDeviceStep
+from foretell.learn.uncertainty.other_devices import OneDeviceJob, errors_by_device, save_errors
 from foretell.store.importers import public_rows
 
 CARDS = ("a100-40g-pcie", "v100-32g-pcie", "t4", "p100-pcie", "rtx-3090", "rtx-4090", "rtx-2080-ti", "titan-xp", "l40s")
@@ -165,6 +160,35 @@ def test_steps_that_wait_for_their_host_say_nothing_of_their_device() -> None:
     ]
     sure = steps(0.1)
     assert errors_by_device([*sure, *waiting]).groups == errors_by_device(sure).groups
+
+
+def test_steps_that_older_software_ran_widen_no_interval() -> None:
+    """On one board, torch 1.12 took up to several times as long as 2.4 for the same network."""
+    former = [dataclasses.replace(s, seconds=4 * s.seconds, torch="1.12") for s in steps(0.1, count=3)]
+    today = [dataclasses.replace(s, torch="2.4") for s in steps(0.1)]
+    assert errors_by_device([*today, *former]).groups == errors_by_device(today).groups
+
+
+def test_the_fewer_units_there_are_the_less_sure_is_a_step() -> None:
+    few, many = (
+        errors_by_device([], [OneDeviceJob(origin=o, device="a10", convolves=True, error=0.3) for o in "abcdefgh"[:n]])
+        for n in (1, 8)
+    )
+    assert few.groups[0].width > many.groups[0].width > 0.3
+
+
+def test_convolutions_in_groups_are_no_surer_than_others() -> None:
+    known = others(made("recent", 0.3), made("recent", 0.1, "grouped convolutions"))
+    assert known.width(device("rtx-3080"), kind(grouped=1.0)) == pytest.approx(0.3)
+    unheard = others(made("recent", 0.3), made("older", 0.4))
+    assert unheard.width(device("rtx-3080"), kind(grouped=1.0)) == pytest.approx(1.5 * 0.3)
+
+
+def test_boards_newer_than_any_measured_are_no_surer_than_older_ones() -> None:
+    known = others(made("recent", 0.2), made("older", 0.3), made("newer", 0.1))
+    for name in ("b200", "rtx-5090", "rtx-pro-6000"):
+        assert known.width(device(name), KIND) == pytest.approx(0.3)
+    assert known.width(device("h100-sxm"), KIND) == pytest.approx(0.2)
 
 
 def test_intervals_of_models_up_to_2026_11_3_are_still_read() -> None:

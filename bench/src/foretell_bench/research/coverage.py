@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +16,8 @@ from foretell.forecasting.uncertainty.own_device import Calibration
 from foretell.hardware import device as known_device
 from foretell.learn.transfer.fit import chip
 from foretell.learn.uncertainty.left_out import LeftOutStep
-from foretell.learn.uncertainty.other_devices import OtherDeviceStep, errors_by_device
+from foretell.learn.uncertainty.other_device_steps import OtherDeviceStep
+from foretell.learn.uncertainty.other_devices import errors_by_device
 from foretell.learn.uncertainty.own_device import calibrate, sigma
 
 GENERATED = "generated"
@@ -94,21 +95,39 @@ def coverage_of(what: str, group: str, rows: Sequence[Hit]) -> Coverage:
 def coverage_on_other_devices(steps: Sequence[OtherDeviceStep]) -> list[Coverage]:
     """Every device against intervals from the errors on the others; first all of them, then each, then each class, then each
     source against intervals from the other sources."""
-    rows: dict[str, list[Hit]] = defaultdict(list)
-    classes: dict[str, list[Hit]] = defaultdict(list)
-    for device in sorted({s.device for s in steps}):
-        known = errors_by_device([s for s in steps if chip(s.device) != chip(device)])
-        rows[device] = [_hit(s, known) for s in steps if s.device == device]
-        classes[f"class: {class_of(known_device(device))}"] += rows[device]
-    everything = [row for those in rows.values() for row in those]
-    found = [coverage_of("step", "", everything), *(coverage_of("step", d, those) for d, those in rows.items())]
-    found += [coverage_of("step", name, those) for name, those in sorted(classes.items())]
-    for origin in sorted({s.origin for s in steps}):
-        if others := [s for s in steps if s.origin != origin]:
-            known = errors_by_device(others)
-            hits = [_hit(s, known) for s in steps if s.origin == origin]
-            found.append(coverage_of("step", f"source left out: {origin}", hits))
-    return found
+    groups: dict[str, list[Hit]] = defaultdict(list)
+    for step, hit in hits_left_out(steps, steps, chip_of):
+        groups[""].append(hit)
+        groups[f"{step.device}"].append(hit)
+        groups[f"class: {class_of(known_device(step.device))}"].append(hit)
+    for step, hit in hits_left_out(steps, steps, source_of):
+        groups[f"source left out: {step.origin}"].append(hit)
+    order = sorted(groups, key=lambda name: (bool(name), name.startswith("class"), name.startswith("source"), name))
+    return [coverage_of("step", name, groups[name]) for name in order]
+
+
+def hits_left_out(
+    judged: Sequence[OtherDeviceStep], every: Sequence[OtherDeviceStep], *units: Callable[[OtherDeviceStep], str]
+) -> list[tuple[OtherDeviceStep, Hit]]:
+    """Each step against intervals from those alone that share none of its units; none where there are no others."""
+    known: dict[tuple[str, ...], OtherDevices] = {}
+    for names in sorted({_names(step, units) for step in judged}):
+        others = [step for step in every if not set(_names(step, units)) & set(names)]
+        if any(not step.is_of_older_software for step in others):
+            known[names] = errors_by_device(others)
+    return [(s, _hit(s, known[names])) for s in judged if (names := _names(s, units)) in known]
+
+
+def chip_of(step: OtherDeviceStep) -> str:
+    return chip(step.device)
+
+
+def source_of(step: OtherDeviceStep) -> str:
+    return step.origin
+
+
+def _names(step: OtherDeviceStep, units: Sequence[Callable[[OtherDeviceStep], str]]) -> tuple[str, ...]:
+    return tuple(unit(step) for unit in units)
 
 
 def _hit(step: OtherDeviceStep, known: OtherDevices) -> Hit:

@@ -17,7 +17,7 @@ from foretell.graph import Signature
 from foretell.hardware import Device
 from foretell.learn.transfer.fit import chip
 from foretell.learn.transfer.published_ops import PublicOps
-from foretell.learn.uncertainty.other_devices import LEARNED, PHYSICS, ROOFLINE
+from foretell.learn.uncertainty.other_device_steps import LEARNED, PHYSICS, ROOFLINE
 from foretell_bench.errors import Errors
 
 Floats = npt.NDArray[np.float64]

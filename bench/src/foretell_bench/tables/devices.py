@@ -22,21 +22,20 @@ from foretell.learn.transfer.fit import fit_generations, offsets, without_each
 from foretell.learn.transfer.published_ops import FILES, public_ops
 from foretell.learn.transfer.published_steps import MAX_STEPS, published_steps
 from foretell.learn.uncertainty.left_out import current_names
-from foretell.learn.uncertainty.other_devices import (
+from foretell.learn.uncertainty.other_device_steps import (
     LEARNED,
     PHYSICS,
     ROOFLINE,
-    OneDeviceJob,
+    LeftOutModels,
     OtherDeviceStep,
-    captured,
-    errors_by_device,
     predict_published,
-    save_errors,
 )
+from foretell.learn.uncertainty.other_devices import OneDeviceJob, errors_by_device, save_errors
 from foretell_bench.errors import Errors
 from foretell_bench.research.coverage import Coverage, coverage_on_other_devices
 from foretell_bench.research.op_errors import LINEAR, OpErrors, errors_left_out, mean_errors
 from foretell_bench.tables.figures import Figure
+from foretell_bench.tables.published_rows import read as read_jobs
 
 _STEP_WAYS: Final = {LEARNED: "Foretell", PHYSICS: "without what is learned", ROOFLINE: "roofline"}
 # Mean errors and bias that were set as bars before anything was measured.
@@ -57,8 +56,18 @@ class DeviceErrors:
     )  # public file → how many of its rows were predicted, and why not all
 
 
-def run(data: Path, *, most: int = MAX_STEPS, progress: Callable[[str], None] = lambda text: None) -> DeviceErrors:
-    """Everything anew: what is learned without each chip, and up to `most` steps of each source and device captured."""
+def run(
+    data: Path,
+    *,
+    most: int = MAX_STEPS,
+    workers: int = 1,
+    answers: Path | None = None,
+    progress: Callable[[str], None] = lambda text: None,
+) -> DeviceErrors:
+    """Everything anew: what is learned without each chip, and up to `most` steps of each source and device captured.
+
+    Steps are predicted by `workers` processes, and kept in `answers`, from where a run that was stopped goes on.
+    """
     if not data.is_dir():
         raise InputError(
             f"{data} is no folder. Give --data the folder of public measurements (docs/internals/data.md)."
@@ -72,9 +81,11 @@ def run(data: Path, *, most: int = MAX_STEPS, progress: Callable[[str], None] = 
     off = offsets(public, own, model.operators, progress)
     left_out = without_each(off, public)
     ops = errors_left_out(public, left_out, own, model.operators)
-    steps = predict_published(captured(data, most, progress), model, left_out, fit_generations(off, public))
-    taken = {name: f"{those}" for name, those in published_steps(data, most).items()}
-    return DeviceErrors(ops=ops, steps=steps, taken=taken)
+    drawn = published_steps(data, most)
+    models = LeftOutModels.of(model, left_out, fit_generations(off, public))
+    wanted = [step for those in drawn.values() for step in those.items]
+    steps = predict_published(wanted, models, workers=workers, keep=answers, progress=progress)
+    return DeviceErrors(ops=ops, steps=steps, taken={name: f"{those}" for name, those in drawn.items()})
 
 
 def figures(found: DeviceErrors) -> list[Figure]:
@@ -202,16 +213,16 @@ def read(path: Path) -> DeviceErrors:
 
 def one_device_jobs(published: Path, own: str) -> list[OneDeviceJob]:
     """Jobs of one device that `bench published` saved, but those of the model's own."""
-    jobs = json.loads(published.read_text())["jobs"]
     return [
         OneDeviceJob(
-            origin=job["source"],
-            device=job["device"],
-            convolves=job["network"] in _CONVOLVES,
-            error=-math.log1p(job["error"]),
+            origin=job.source,
+            device=job.device,
+            name=job.id,
+            convolves=job.network in _CONVOLVES,
+            error=-math.log1p(job.error),
         )
-        for job in jobs
-        if job["devices"] == 1 and job["device"] != own
+        for job in read_jobs(published).jobs
+        if job.devices == 1 and job.device != own and job.error is not None
     ]
 
 

@@ -1,4 +1,5 @@
-"""Classes of devices that forecasts are as sure of: the model's own, boards like it, older ones, other makers', processors."""
+"""Classes of devices that forecasts are as sure of: the model's own, boards like it, older and newer ones, other makers',
+processors. Each is known no better than those before it."""
 
 from __future__ import annotations
 
@@ -6,9 +7,11 @@ from typing import Final, Literal, get_args
 
 from foretell.hardware import Device
 
-DeviceClass = Literal["own", "recent", "older", "other makers", "processors"]
+DeviceClass = Literal["own", "recent", "older", "newer", "other makers", "processors"]
 CLASSES: Final[tuple[DeviceClass, ...]] = get_args(DeviceClass)
-_TURING: Final = (7, 5)  # the compute capability of the first boards whose units and libraries are like those measured
+FROM_TURING: Final[tuple[DeviceClass, ...]] = ("recent", "newer")
+# Compute capabilities of the first boards whose units and libraries are like those measured, and of the last.
+_TURING, _HOPPER = (7, 5), (9, 0)
 
 
 def class_of(device: Device, own: str = "") -> DeviceClass:
@@ -19,4 +22,5 @@ def class_of(device: Device, own: str = "") -> DeviceClass:
         return "processors"
     if device.vendor != "NVIDIA":
         return "other makers"
-    return "recent" if (device.compute_capability or (0, 0)) >= _TURING else "older"
+    capability = device.compute_capability or (0, 0)
+    return "older" if capability < _TURING else "newer" if capability > _HOPPER else "recent"

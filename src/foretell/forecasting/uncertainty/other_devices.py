@@ -138,12 +138,15 @@ class OtherDevices:
         return not self._group(kind.mostly, device)[1]
 
     def _group(self, kind: Kind, device: Device) -> tuple[float, bool]:
-        """The width of steps of a kind, no narrower than on devices better known, and whether it is from devices of that class."""
-        of_kind = {group.devices: group.width for group in self.groups if group.kind == kind}
-        own = class_of(device)
-        if own in of_kind:  # few steps of a stranger class may have been right by chance
-            return max(of_kind[each] for each in CLASSES[: CLASSES.index(own) + 1] if each in of_kind), True
-        known = of_kind.values() or [group.width for group in self.groups]
+        """The width of steps of a kind, no narrower than of kinds and on devices better known, and whether steps of the kind
+        were published for the class of the device."""
+        own, kinds = class_of(device), (kind, "convolutions") if kind == "grouped convolutions" else (kind,)
+        widths = {(group.kind, group.devices): group.width for group in self.groups}
+        nearer = CLASSES[: CLASSES.index(own) + 1]
+        known = [width for (each, devices), width in widths.items() if each in kinds and devices in nearer]
+        if (kind, own) in widths:  # few steps of a stranger kind or class may have been right by chance
+            return max(known), True
+        known = known or [width for (each, _), width in widths.items() if each in kinds] or list(widths.values())
         return _STRANGE * max(known), False
 
     @classmethod
@@ -168,7 +171,9 @@ def _of_lists(devices: Sequence[Mapping[str, Any]], rest: Mapping[str, Any]) -> 
             raise ValueError("a device without errors")
         errors[class_of(known_device(each["device"]))].append(each["errors"])
     groups = [
-        Group(kind=kind, devices=name, width=unit_quantile(units) * scale, units=len(units), steps=sum(map(len, units)))
+        Group(
+            kind=kind, devices=name, width=_unit_quantile(units) * scale, units=len(units), steps=sum(map(len, units))
+        )
         for name, units in errors.items()
         for kind, scale in _OLD_SCALE.items()
     ]
@@ -176,13 +181,17 @@ def _of_lists(devices: Sequence[Mapping[str, Any]], rest: Mapping[str, Any]) -> 
     return OtherDevices(groups=groups, host=HOST, **known)
 
 
-def unit_quantile(units: Sequence[Sequence[float]]) -> float:
+def _unit_quantile(units: Sequence[Sequence[float]]) -> float:
     """The size that nine of ten errors stay below, every unit counting as one."""
-    values = np.abs(np.concatenate([np.asarray(unit, dtype=float) for unit in units]))
-    weights = np.concatenate([np.full(len(unit), 1 / len(unit)) for unit in units])
-    order = np.argsort(values)
-    reached = np.cumsum(weights[order]) / weights.sum()
-    return float(values[order][min(int(np.searchsorted(reached, LEVEL - 1e-9)), len(values) - 1)])
+    return weighted_quantile([e for unit in units for e in unit], [1 / len(unit) for unit in units for _ in unit])
+
+
+def weighted_quantile(errors: Sequence[float], weights: Sequence[float]) -> float:
+    """The size that nine of ten errors stay below, by weight."""
+    sizes = np.abs(np.asarray(errors, dtype=float))
+    order = np.argsort(sizes)
+    reached = np.cumsum(np.asarray(weights)[order]) / np.sum(weights)
+    return float(sizes[order][min(int(np.searchsorted(reached, LEVEL - 1e-9)), len(sizes) - 1)])
 
 
 def other_devices_of(model: CostModel) -> OtherDevices | None:

@@ -4,7 +4,7 @@ What a source leaves open is taken as its own scripts have it by default, and sa
 momentum; torch before 2 loops over parameters and has no fused attention; with torch 2 norms are timm's fast ones (steps
 take less than half-precision norms in fp32 would read and write); the torchvision sweep times forward and backward, no
 optimizer, and with them the copy of the images from pageable memory and gradients set to zero one by one; NeuSight runs
-Hugging Face models in true fp32, attention written out.
+Hugging Face models in true fp32, attention written out. Versions of torch are those their documents name.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ class PublishedStep:
     config: Mapping[str, Any] | None = None  # of a Hugging Face model, where the source is one
     eager: bool = False  # attention as plain products: torch before 2
     updates: bool = True  # whether the optimizer's part was timed
+    torch: str = ""  # the version that ran it, where it is known
     feeds: bool = False  # whether the batch was copied to the device, and gradients set to zero, while it was timed
 
     @property
@@ -143,7 +144,14 @@ def _timm(torch: str, optimizer: str, origin: str, row: Row) -> PublishedStep:
         },
         seconds=row["step_seconds"],
         eager=old,
+        torch=_version(torch),
     )
+
+
+def _version(label: str) -> str:
+    """1.12 of pt112, 2.4 of pt240, whose last digit is the patch."""
+    major, minor = label[2], label[3:]
+    return f"{major}.{minor if major == '1' else minor[0]}"
 
 
 def _one_of_each(steps: Sequence[PublishedStep], most: int) -> list[PublishedStep]:
@@ -176,6 +184,7 @@ def _torchvision(origin: str, row: Row) -> PublishedStep:
         seconds=row["step_seconds"],
         updates=False,
         feeds=True,
+        torch="1.4",
     )
 
 
@@ -220,6 +229,7 @@ def _language(origin: str, row: Row) -> PublishedStep:
         config={**_CONFIGS[row["model"]], "attn_implementation": "eager"},
         seconds=row["step_seconds"],
         updates=False,
+        torch="2.1",
     )
 
 
