@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import foretell
 from foretell.capture.script import imports, repository
+from foretell.capture.script.pretend import former_places
 from foretell.errors import WorkloadError
 from tests.capture.script.conftest import Write
 
@@ -180,3 +182,29 @@ def test_a_package_that_is_missing_is_missed_where_it_is_used(script: Write, tmp
         WorkloadError, match=r"may come of what is missing: .*uses meshes_of_all .*pip install meshes_of_all"
     ):
         foretell.capture_graph(script(ABSENT % "{}[Reader.of(1)]"))
+
+
+def test_a_name_that_a_library_moved_is_found_where_the_script_writes_it_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = tmp_path / "site-packages" / "odds"
+    library.mkdir(parents=True)
+    (library / "__init__.py").write_text("kept = 1\n")
+    (library / "later.py").write_text("class Ends: ...\n")
+    monkeypatch.syspath_prepend(str(library.parent))
+    odds = importlib.import_module("odds")
+    former_places._look_further(odds)
+
+    def run(text: str) -> Any:
+        names: dict[str, Any] = {"odds": odds}
+        exec(compile(text, str(tmp_path / "train.py"), "exec"), names)
+        return names.get("found")
+
+    assert run("found = odds.Ends").__module__ == "odds.later"
+    assert run("found = odds.kept") == 1
+    assert run("found = hasattr(odds, 'Ends')") is False  # it asks, and has something else
+    assert run("try:\n    found = odds.Ends\nexcept AttributeError:\n    found = 2") == 2
+    assert run("found = odds.is_tape_available()") is False
+    with pytest.raises(AttributeError, match="Nowhere"):
+        run("odds.Nowhere")
+    del sys.modules["odds"], sys.modules["odds.later"]

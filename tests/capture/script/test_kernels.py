@@ -9,6 +9,7 @@ import torch
 
 import foretell
 from foretell.capture.script.pretend.kernels import xformers
+from foretell.capture.script.pretend.kernels.known import known
 from foretell.errors import InputError, WorkloadError
 from foretell.graph.operators import OPAQUE
 from tests.capture.script.conftest import Write
@@ -387,3 +388,31 @@ def test_fp8_of_transformer_engine_is_a_precision(script: Write, scaling: str, e
     graph = foretell.capture_graph(script(ENGINE.replace("SCALING", scaling).replace("ENABLED", enabled)))
     assert graph.precision.name == name
     assert not any("fp8_autocast is not modelled" in caveat.text for caveat in graph.caveats)
+
+
+def test_an_installed_library_of_kernels_finds_triton_where_it_could_not_be_imported_without(
+    script: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = tmp_path / "site-packages" / "fastkernels"
+    library.mkdir(parents=True)
+    (library / "__init__.py").write_text(
+        "import torch, triton, triton.language as tl\n"
+        "@triton.jit\ndef gate(x, y, n: tl.constexpr):\n    pass\n"
+        "class Gate(torch.autograd.Function):\n"
+        "    @staticmethod\n    def forward(ctx, x):\n"
+        "        y = torch.empty_like(x); gate[(triton.cdiv(x.numel(), 64),)](x, y, 64); return y\n"
+        "    @staticmethod\n    def backward(ctx, g):\n"
+        "        out = torch.empty_like(g); gate[(1,)](g, out, 64); return out\n"
+    )
+    (library / "others.py").write_text("try:\n    import triton\nexcept ImportError:\n    triton = None\n")
+    monkeypatch.syspath_prepend(str(library.parent))
+    tried = "import torch; from torch import nn; from fastkernels import Gate, others\n"
+    graph = foretell.capture_graph(
+        script(tried + MODEL.replace("kernel(self.first(x), self.weight)", "Gate.apply(self.first(x))") + LOOP)
+    )
+    assert any("gate" in target for target in targets(graph))
+
+
+def test_a_family_of_models_that_liger_patches_needs_no_name_here() -> None:
+    assert known("liger_kernel.transformers.apply_liger_kernel_to_a_model_of_tomorrow") is not None
+    assert known("liger_kernel.transformers.LigerUnheardOf") is None

@@ -26,9 +26,11 @@ STEPS = """
 EVERY_KIND = """
     import csv, glob, json, os, pathlib, pickle, wave
     import numpy as np
-    from PIL import Image
+    from PIL import Image, ImageFont
 
     root = "/nowhere/data"
+    assert os.path.isfile("/nowhere/070") and pathlib.Path("/nowhere/071").is_file() and os.path.isdir("/nowhere/a.b")
+    assert ImageFont.truetype("NoFontOfThisMachine.ttf", 20).getbbox("a")
     assert os.path.isdir(root) and os.path.isfile(root + "/train.txt") and pathlib.Path(root, "images").exists()
     assert not os.path.exists("/nowhere/output") and not os.path.isfile("/nowhere/checkpoints/last.pth")
     pictures = [name for name in sorted(os.listdir(root + "/images")) if name.endswith(".png")]
@@ -191,6 +193,7 @@ def test_losses_that_a_module_keeps_are_new_and_data_without_an_end_does_not_end
     [
         ("/nowhere/imagenet/train", True), ("datasets/coco", True), ("given/by/argument", True), ("corpus.txt", True),
         ("out/images", False), ("project/characters", False), ("checkpoints/data", False), ("setting", False), ("data/x.yaml", False),
+        ("data/reports", False), ("data/reports/labels", False), ("data/images", True),
     ],
 )  # fmt: skip
 def test_paths_of_data_are_told_from_those_of_results(path: str, wanted: bool) -> None:
@@ -204,9 +207,11 @@ def test_paths_of_data_are_told_from_those_of_results(path: str, wanted: bool) -
         "--config=a/b.yaml",
         "-o",
         "x/y",
+        "--output_dir",
+        "data/reports/",
     )
-    given = kinds.given_for_data(arguments)
-    assert given == {str(Path("given/by").absolute())}
+    given = kinds.given_in(arguments)
+    assert given.data == {str(Path("given/by").absolute())}
     assert kinds.is_data(path, given, str(Path.cwd())) is wanted
 
 

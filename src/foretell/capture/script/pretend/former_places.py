@@ -6,6 +6,7 @@ What a script imports from where it was is looked for among the library's defini
 from __future__ import annotations
 
 import builtins
+import contextlib
 import dis
 import importlib
 import itertools
@@ -21,6 +22,8 @@ from foretell.capture.script.imports import is_installed, provide
 from foretell.capture.script.pretend.kernels.package import goes_on_without, is_tried
 from foretell.capture.script.session import Session
 
+_KNOWN_OTHERWISE: Final = frozenset(("torch", "numpy"))  # whose former names are known one by one
+_PREDICATE: Final = re.compile(r"is_\w+_available")
 _FEW: Final = 3  # definitions of one name: what more have is of their own making
 _ASIDE: Final = frozenset(("test", "tests", "testing", "examples", "benchmarks"))
 # Frames of imports are passed over by their file's name, and this is one of an import.
@@ -33,13 +36,19 @@ def install(session: Session) -> None:
 
     def importing(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
         module = there(name, globals, locals, fromlist, level)
-        if fromlist and level == 0 and _is_own(globals):
-            for wanted in fromlist:
+        if level == 0 and _is_own(globals):
+            for wanted in fromlist or ():
                 _place(module, wanted, sys._getframe(1))
+            if not fromlist:
+                _look_further(sys.modules.get(name, module))
         return module
 
     importing.__code__ = importing.__code__.replace(co_filename=_AS_AN_IMPORT)
     builtins.__import__ = importing
+
+
+def _no(*args: Any, **kwargs: Any) -> bool:
+    return False
 
 
 def _is_own(names: Any) -> bool:
@@ -56,8 +65,47 @@ def _place(module: Any, wanted: str, frame: Any) -> None:
         setattr(module, wanted, found)
 
 
+def _look_further(module: Any) -> None:
+    """Let `library.Name`, where the script uses it so, be found as the same name would be that it imports."""
+    kind, file = type(module), getattr(module, "__file__", None)
+    known = vars(kind).get("looks_further") or module.__name__.partition(".")[0] in _KNOWN_OTHERWISE
+    if known or not file or not is_library(file):
+        return
+    find = getattr(kind, "__getattr__", None)
+
+    def missing(self: Any, name: str) -> Any:
+        try:
+            if find is not None:
+                return find(self, name)
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}", name=name, obj=self)
+        except AttributeError:
+            found = moved(self.__name__, name) if _is_plain_use(sys._getframe(1), name) else None
+            if found is None:
+                raise
+            return found
+
+    with contextlib.suppress(TypeError):  # of a kind that is laid out otherwise
+        module.__class__ = type(kind.__name__, (kind,), {"__getattr__": missing, "looks_further": True})
+
+
+def _is_plain_use(frame: Any, name: str) -> bool:
+    """Whether code of the script's writes `library.name` and is not ready for its absence, as `hasattr` would be."""
+    code = frame.f_code
+    if is_library(code.co_filename) or name.startswith("__"):
+        return False
+    if any(e.start <= frame.f_lasti < e.end for e in dis._parse_exception_table(code)):  # type: ignore[attr-defined]
+        return False
+    using = (i for i in dis.get_instructions(code) if i.offset == frame.f_lasti)
+    return any(i.opname in ("LOAD_ATTR", "LOAD_METHOD") for i in using)
+
+
 def moved(module: str, name: str) -> Any:
-    """What has the name in the library of a module, nearest to it first; None where nothing has, or many do."""
+    """What has the name in the library of a module, nearest to it first; None where nothing has, or many do.
+
+    Whether something is there, of which a library has ceased to ask, is answered no.
+    """
+    if _PREDICATE.fullmatch(name) and not _definitions(module.partition(".")[0], name):
+        return _no
     package = module.partition(".")[0]
     found = _definitions(package, name)
     if not found or len(found) > _FEW:

@@ -134,7 +134,7 @@ def _checkpoints(session: Session) -> None:
         nonlocal missing
         file = file.name if isinstance(file, NotHere) else file
         path = os.fspath(file) if isinstance(file, str | os.PathLike) else ""
-        if path and "://" not in path and kinds.is_data(os.path.splitext(path)[0], frozenset(), os.getcwd()):
+        if path and "://" not in path and kinds.is_data(os.path.splitext(path)[0], kinds.Given(), os.getcwd()):
             return Unshaped(session, path, tensors=True)
         session.stand_in(f"checkpoint {file}")
         missing = True

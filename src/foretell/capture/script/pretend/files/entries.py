@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
+import types
 from collections.abc import Iterator
 from typing import Any, Final
 
+from foretell.capture.script.pretend.files.kinds import ending_of
+
 _SIZE: Final = 2**25
+_LOOKS: Final = {"isfile": True, "is_file": True, "isdir": False, "is_dir": False}
+
+
+def is_looked_for_as_file(frame: types.FrameType | None, path: str) -> bool:
+    """Whether a path that must be there is of a file: by what looks for it, else by its ending."""
+    for _ in range(2):  # `Path.is_file` looks by way of `Path.stat`
+        if frame is not None and frame.f_code.co_name in _LOOKS:
+            return _LOOKS[frame.f_code.co_name]
+        frame = frame and frame.f_back
+    return bool(re.fullmatch(r"\.[A-Za-z]\w*", ending_of(path)))
 
 
 def status(file: bool) -> os.stat_result:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -75,16 +76,26 @@ def is_cache(path: str) -> bool:
     return ending_of(path) in _CACHES or bool(re.search(r"cache|preproc|processed|tokenized", path, re.IGNORECASE))
 
 
-def is_data(path: str, given: frozenset[str], start: str) -> bool:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """Paths among a script's arguments: of its data, and of what it writes or loads itself, wherever that lies."""
+
+    data: frozenset[str] = frozenset()
+    results: frozenset[str] = frozenset()
+
+
+def is_data(path: str, given: Given, start: str) -> bool:
     """Whether a path would be data on the user's machine: by its words, or since it lies where an argument says.
 
-    `given` are paths of the script's arguments for data, `start` is the folder that it runs in.
+    `given` are paths of the script's arguments, `start` is the folder that it runs in.
     """
     whole = os.path.abspath(path)
     if is_library(whole):
         return False
-    if any(whole == root or whole.startswith(root + os.sep) for root in given):
+    if _lies_in(whole, given.data):
         return True
+    if _lies_in(whole, given.results):
+        return False
     cache = os.path.join(os.path.expanduser("~"), ".cache", "")  # where some keep data that they have downloaded
     own = next((os.path.relpath(whole, root) for root in (start + os.sep, cache) if whole.startswith(root)), whole)
     parts = [part for part in PurePath(own).parts if part not in (os.sep, "..")]
@@ -104,9 +115,13 @@ def may_be_data(path: str, start: str) -> bool:
     return not (is_library(whole) or ending_of(path) in SETTINGS or any(_OUTPUTS.search(part) for part in parts))
 
 
-def given_for_data(arguments: tuple[str, ...]) -> frozenset[str]:
-    """Paths among a script's arguments that are of data: not where results, checkpoints or settings lie."""
-    found = []
+def _lies_in(path: str, roots: frozenset[str]) -> bool:
+    return any(path == root or path.startswith(root + os.sep) for root in roots)
+
+
+def given_in(arguments: tuple[str, ...]) -> Given:
+    """Paths among a script's arguments that are of data, and those where results or checkpoints lie."""
+    data, results = [], []
     for at, word in enumerate(arguments):
         name, joined, value = word.partition("=")
         if word.startswith("-") and not joined:
@@ -116,6 +131,13 @@ def given_for_data(arguments: tuple[str, ...]) -> frozenset[str]:
         value = value if joined else word
         known = bool(_DATA.search(option)) if option else os.sep in value
         fits = ending_of(value) in DATA or "." not in os.path.basename(value)
-        if value and known and fits and not _OUTPUTS.search(option.lstrip("-")) and not value.isdigit():
-            found.append(os.path.abspath(value))
-    return frozenset(path for path in found if len(path) > 1 and not os.path.exists(path))
+        if not value or value.isdigit():
+            continue
+        if _OUTPUTS.search(option.lstrip("-")):
+            results.append(os.path.abspath(value))
+        elif known and fits:
+            data.append(os.path.abspath(value))
+    return Given(
+        data=frozenset(path for path in data if len(path) > 1 and not os.path.exists(path)),
+        results=frozenset(path for path in results if len(path) > 1),
+    )

@@ -99,7 +99,7 @@ def _tokens(session: Session, file: Any, dtype: Any, count: int) -> Any:
 
 def _loaded(session: Session, path: str) -> Any:
     """As numpy would load it: weights, an array that is known, several of them, or one of which nobody knows the shape."""
-    if not kinds.is_data(path, kinds.given_for_data(session.script.arguments), os.getcwd()) and _WEIGHTS.search(path):
+    if not kinds.is_data(path, kinds.given_in(session.script.arguments), os.getcwd()) and _WEIGHTS.search(path):
         session.stand_in(f"checkpoint {path}")
         return Weights()
     if not path.endswith(".npz") and (known := known_array(session, path, "", user_frame())) is not None:

@@ -14,6 +14,7 @@ from foretell.capture.as_gpu.patches import replace
 from foretell.capture.script.imports import once_imported
 from foretell.capture.script.pretend import overlay
 from foretell.capture.script.pretend.files.sizes import PICTURE, is_grey, size_of
+from foretell.capture.script.pretend.reading import or_else
 from foretell.capture.script.session import Session
 
 _WIDTH, _HEIGHT = PICTURE
@@ -27,6 +28,7 @@ _PHOTOS: Final = re.compile(r"img|image|photo|rgb")
 
 def install(session: Session) -> None:
     once_imported("PIL.Image", lambda module: _opened(session, module))
+    once_imported("PIL.ImageFont", lambda module: _drawn(session, module))
     once_imported("cv2", lambda module: _read_by_opencv(session, module))
     for name in (
         "imageio",
@@ -40,6 +42,16 @@ def install(session: Session) -> None:
         once_imported(name, lambda module: _read_as_arrays(session, module))
     once_imported("torchvision.io", lambda module: _decoded(session, module))
     once_imported("nibabel", lambda module: _volumes(session, module))
+
+
+def _drawn(session: Session, fonts: Any) -> None:
+    """Letters of a font that is not here are drawn in the one that Pillow brings: pictures of them are as large."""
+
+    def own(font: Any = None, size: float = 10, *args: Any, **how: Any) -> Any:
+        session.stand_in(f"font {font}", "Pillow's own")
+        return fonts.load_default(size)
+
+    or_else(fonts, "truetype", own, OSError)
 
 
 def _is_missing(file: Any) -> bool:

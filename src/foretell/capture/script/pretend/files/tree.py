@@ -28,7 +28,7 @@ from foretell.capture.script.pretend.files.callers import (
     uses_of_line,
 )
 from foretell.capture.script.pretend.files.classes import classes_meant
-from foretell.capture.script.pretend.files.entries import Entries, Entry, status
+from foretell.capture.script.pretend.files.entries import Entries, Entry, is_looked_for_as_file, status
 from foretell.capture.script.pretend.files.line_parts import are_names
 from foretell.capture.script.pretend.files.packed import packer_of
 from foretell.capture.script.session import Session
@@ -50,7 +50,7 @@ class MissingFolders:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._given = kinds.given_for_data(session.script.arguments)
+        self._given = kinds.given_in(session.script.arguments)
         self._start = os.getcwd()
         self._folders: set[str] = set()  # that a listing has made up
         self._listed: dict[str, dict[str, str]] = {}  # folder → stem → a name that a listing of it has given
@@ -96,7 +96,7 @@ class MissingFolders:
                 text = os.fsdecode(path)
                 are_names(self._session.guesses, text)
                 if is_demanded(asking_frame(_LOOKING)):
-                    return status(bool(re.fullmatch(r"\.[A-Za-z]\w*", kinds.ending_of(text))))
+                    return status(is_looked_for_as_file(_getframe(1), text))
                 if not self.is_missing_data(path, frame) or is_unwelcome(frame):
                     raise
                 file = self._is_file(text) or kinds.is_no_data(text)

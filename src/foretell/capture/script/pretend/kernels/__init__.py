@@ -29,6 +29,7 @@ def install(session: Session) -> None:
         _is_of_kernels,
         lambda name: (triton.Triton if name.partition(".")[0] == "triton" else Package)(name, session),
     )
+    provide(triton.is_needed_by_a_library, lambda name: triton.Triton(name, session), to_everyone=True)
     once_imported("torch.utils.cpp_extension", compiled.adapt)
     compiled.compile_nothing()
     provide(lambda name: compiled.would_be_built(name) and not goes_on_without(sys._getframe(1)), compiled.Extension)

@@ -227,7 +227,7 @@ def _fp8(
     yield
 
 
-def _patched(*args: Any, **how: Any) -> None:
+def patched(*args: Any, **how: Any) -> None:
     note("Liger's kernels in place of a model's own are not modelled: this is the model without them")
 
 
@@ -255,12 +255,6 @@ KNOWN: Final[Mapping[str, Any]] = {
     "liger_kernel.transformers.LigerLayerNorm": _LAYER,
     "liger_kernel.transformers.LigerRMSNorm": _RMS,
     "liger_kernel.transformers.functional.liger_silu_mul": _silu_mul,
-    **{
-        f"liger_kernel.transformers.{name}": _patched
-        for name in ("apply_liger_kernel_to_llama", "apply_liger_kernel_to_mistral", "apply_liger_kernel_to_qwen2",
-                     "apply_liger_kernel_to_qwen3", "apply_liger_kernel_to_gemma", "apply_liger_kernel_to_gemma2",
-                     "apply_liger_kernel_to_phi3", "apply_liger_kernel_to_mixtral", "_apply_liger_kernel_to_instance")
-    },
     "transformer_engine.pytorch.LayerNorm": _LAYER,
     "transformer_engine.pytorch.Linear": _te_linear,
     "transformer_engine.pytorch.LayerNormLinear": _NormLinear,

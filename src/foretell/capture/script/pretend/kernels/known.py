@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -15,3 +16,13 @@ PACKAGES: Final = frozenset(
 KNOWN: Final[Mapping[str, Any]] = {
     **apex.KNOWN, **attention.KNOWN, **fused.KNOWN, **graphs.KNOWN, **scans.KNOWN, **xformers.KNOWN,
 }  # fmt: skip
+
+# Liger has a function for each family of models, and more of them with every version.
+_OF_FAMILIES: Final = re.compile(r"liger_kernel\.transformers\.(monkey_patch\.)?_?apply_liger_kernel\w*$")
+
+
+def known(path: str) -> Any | None:
+    """What runs instead of a kernel; None where it is not known."""
+    if _OF_FAMILIES.match(path):
+        return fused.patched
+    return KNOWN.get(path)

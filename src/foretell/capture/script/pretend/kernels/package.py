@@ -11,7 +11,7 @@ from typing import Any
 
 from foretell.capture.opaque import run as run_declared
 from foretell.capture.reads import is_library
-from foretell.capture.script.pretend.kernels.known import KNOWN
+from foretell.capture.script.pretend.kernels.known import KNOWN, known
 from foretell.capture.script.pretend.kernels.unknown import Unknown
 from foretell.capture.script.session import Session
 from foretell.declared import DECLARED, Opaque
@@ -36,10 +36,10 @@ class Package(types.ModuleType):
             raise AttributeError(name)
         if path in DECLARED:
             return as_declared(DECLARED[path])
-        if path in KNOWN:
+        if (runs := known(path)) is not None:
             self.session.find_name("kernels", path)
-            return KNOWN[path]
-        if any(known.startswith(f"{path}.") for known in (*KNOWN, *DECLARED)):
+            return runs
+        if any(other.startswith(f"{path}.") for other in (*KNOWN, *DECLARED)):
             return importlib.import_module(path)
         if is_tried(sys._getframe(1)):
             raise ImportError(f"cannot import name {name!r} from {self.__name__!r} (not installed)")

@@ -3,15 +3,39 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+import os
+import sys
+from typing import Any, Final
 
 import torch
 from torch.utils import _pytree as pytree
 
 from foretell.capture.script.pretend.kernels.by_bytes import launch_by_bytes
-from foretell.capture.script.pretend.kernels.package import Package
+from foretell.capture.script.pretend.kernels.package import Package, is_tried
 from foretell.capture.script.pretend.kernels.unknown import Unknown
 from foretell.errors import WorkloadError
+
+_TORCH: Final = os.path.join(os.path.dirname(torch.__file__), "")  # which looks itself whether Triton is there
+
+
+def is_needed_by_a_library(name: str) -> bool:
+    """Whether a library that is being imported fails without Triton: it comes with kernels, and is installed."""
+    if name.partition(".")[0] != "triton":
+        return False
+    if isinstance(sys.modules.get("triton"), Triton):
+        return True
+    frame: Any = sys._getframe(2)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if "importlib.util" in file or file.startswith(_TORCH):
+            return False  # it looks whether it is there
+        if "importlib" not in file:
+            if is_tried(frame):
+                return False
+            if frame.f_code.co_name != "<module>":
+                break
+        frame = frame.f_back
+    return True
 
 
 class Triton(Package):
