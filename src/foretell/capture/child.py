@@ -17,6 +17,7 @@ from multiprocessing.connection import Connection
 from typing import Any, Final
 
 from foretell import errors
+from foretell.capture import box
 from foretell.capture.explain import explain, is_ours, own_failure, words_of
 from foretell.capture.reads import Reads
 from foretell.errors import CaptureError, ForetellError, InputError, WorkloadError
@@ -167,6 +168,7 @@ def answer(link: Connection) -> None:
     request = link.recv_bytes()
     entries = json.loads(request) if request.startswith(b"{") else {}
     if "script" in entries:
+        box.enter()
         side = _Side(link)
         _serve(side, lambda: _trace_script(entries, side), by="script")
         return
