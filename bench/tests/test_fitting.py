@@ -8,16 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 from foretell_bench.cli import app
-from foretell_bench.fitting import fabrics, few_times, networks
+from foretell_bench.fitting import fabrics, few_times, networks, prices
 from foretell_bench.fitting.collectives import Row, Topology
 from typer.testing import CliRunner
 
 from foretell.hardware import Cluster, Node, device, fabric, fabric_of, host, link
 from foretell.hardware.catalog import SHIPPED
+from foretell.hardware.catalog_file import INSTANCE, make_instance, parse_file
 from foretell.program import Collective, Group
 
 
-@pytest.mark.parametrize("verb", ["fabrics", "networks", "links"])
+@pytest.mark.parametrize("verb", ["fabrics", "networks", "links", "prices"])
 def test_every_verb_says_what_it_does(verb: str) -> None:
     result = CliRunner().invoke(app, ["fit", verb, "--help"])
     assert result.exit_code == 0
@@ -102,3 +103,26 @@ def test_a_few_times_of_a_network_that_is_not_as_listed_help() -> None:
     shown: list[str] = []
     few_times.report(measured(left_out=True), [0], 1, shown.append)
     assert shown[-1] == "| all | mean of medians | | 0.0% |"
+
+
+def test_prices_are_taken_anew_and_what_a_table_has_not_stays(tmp_path: Path) -> None:
+    table = tmp_path / "aws" / "vms.csv"
+    table.parent.mkdir()
+    table.write_text(
+        "InstanceType,AcceleratorName,AcceleratorCount,vCPUs,MemoryGiB,GpuInfo,Price,SpotPrice,Region,AvailabilityZone\n"
+        "p5.48xlarge,H100,8,192,2048,,61.5,20.25,us-east-1,a\np5.48xlarge,H100,8,192,2048,,61.5,21.25,us-east-1,b\n"
+    )
+    [found] = prices.refreshed(tmp_path, "2027-03", "abc1234")
+    assert found.price is not None
+    assert (found.price.dollars_per_hour, found.price.region, found.price.date) == (61.5, "us-east-1", "2027-03")
+    assert found.price.source == "SkyPilot catalog, aws/vms.csv at commit abc1234, March 2027"
+    offers = {(o.term, o.region): o.dollars_per_hour for o in found.offers}
+    assert offers["spot", "us-east-1"] == 20.75, "the median of its zones"
+    assert offers["reserved", "us-east-2"] == 39.33, "which the table does not have"
+    copy = tmp_path / "instances"
+    (copy / "aws").mkdir(parents=True)
+    shipped = SHIPPED / "instances" / "aws" / "p5.48xlarge.toml"
+    (copy / "aws" / shipped.name).write_text(shipped.read_text())
+    prices.write([found], copy)
+    written = make_instance("aws:p5.48xlarge", parse_file(copy / "aws" / "p5.48xlarge.toml", INSTANCE))
+    assert (written.dollars_per_hour, written.bandwidth, len(written.offers)) == (61.5, 50e9, 1 + len(found.offers))

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from foretell_bench.pages import planner as pages
+from foretell_bench.tables import spaces
 from foretell_bench.tables.planner import Measured, Table, figures, loss_of, read, save, summaries
 from foretell_bench.tables.planner import _Reached as Reached
 from foretell_bench.tables.planner import _Runs as Runs
 
-from foretell import Plan
+from foretell import Goal, Plan
 
 SMALL = {
     "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 512, "num_attention_heads": 4,
@@ -62,3 +64,24 @@ def test_a_table_is_planned_measured_and_kept(tmp_path: Path) -> None:
     text = pages.markdown([found], summaries([found]))
     assert "| llama-1b, made up" in text
     assert len({line.count("|") for line in text.splitlines() if line}) == 1
+
+
+def test_of_random_spaces_no_recommendation_is_beaten_and_no_limit_broken() -> None:
+    found = spaces.run(12)
+    assert sum(each.recommended for each in found) >= 4, "limits are drawn so that many can be kept"
+    assert [figure.value for figure in spaces.figures(found)] == [0.0, 0.0, 0.0]
+    assert spaces.draw(3) == spaces.draw(3)
+
+
+def test_a_choice_that_is_beaten_is_counted() -> None:
+    result = spaces.ask(spaces.draw(0), {batch: spaces.step(batch) for batch in (2, 8)})
+    first = result.choices[0]
+    slower = replace(first, time=first.time.times(1.1), cost=first.cost.times(1.1) if first.cost else None)
+    assert spaces.beats(first, slower)
+    assert not spaces.beats(slower, first)
+    assert not spaces.beats(replace(first, headroom=0.02), replace(slower, headroom=0.5)), (
+        "room counts, up to its margin"
+    )
+    goal = Goal(deadline=first.time.low / 10)
+    assert spaces.judge(replace(result, recommended=slower, choices=(first, slower)), Goal()).beaten
+    assert spaces.judge(replace(result, recommended=slower, choices=(first, slower)), goal).broken

@@ -17,9 +17,9 @@ def dollars(text: str, market: Market | None = None) -> float | None:
 
 def test_a_job_of_four_nodes_priced_by_four_clouds() -> None:
     """By hand: 4 nodes of 8 H100 for the hours that 1e9 samples take, each cloud with the network it rents out."""
-    listed = {  # dollars per hour of an instance, from the clouds' price pages of June and July 2025
+    listed = {  # dollars per hour of an instance, of June 2025 (Azure, CoreWeave) and August 2026
         "aws:p5.48xlarge": 55.04, "azure:nd96isr_h100_v5": 98.32, "coreweave:8xh100": 49.24,
-        "lambda:gpu_8x_h100_sxm5": 23.92,
+        "lambda:gpu_8x_h100_sxm5": 31.92,
     }  # fmt: skip
     network = {"aws": 400e9 / 8, "azure": 400e9 / 8, "coreweave": 400e9 / 8, "lambda": 100e9 / 8 / 8}
     graph, steps = foretell.capture_graph("torchvision/resnet18", {"batch": 8}), 1e9 / (8 * 32)
@@ -41,8 +41,8 @@ def test_nodes_with_a_fast_network_are_not_priced_by_single_rentals() -> None:
     several = Cluster.parse("4x8xh100-sxm@ib-400g")
     assert several.dollars_per_hour == pytest.approx(4 * 49.24)
     assert several.price_source == "coreweave:8xh100, 2025-07"
-    assert dollars("8xh100-sxm") == pytest.approx(8 * 2.69), "alone, they need no network"
-    assert dollars("2x8xh100-sxm@eth-10g") == pytest.approx(16 * 2.69), "pods with the network that is simulated"
+    assert dollars("8xh100-sxm") == pytest.approx(8 * 3.29), "alone, they need no network"
+    assert dollars("2x8xh100-sxm@eth-10g") == pytest.approx(16 * 3.29), "pods with the network that is simulated"
     assert dollars("2x8xh100-sxm@eth-100g") is None, "100 Gbit/s for each device: nobody has that"
 
 

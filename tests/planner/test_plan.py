@@ -214,7 +214,7 @@ def test_prices_of_a_term_and_a_region() -> None:
     assert dollars("aws:p5.48xlarge", region="us-west-1") == 68.8
     assert dollars("aws:p5.48xlarge") == p5.dollars_per_hour
     [cluster] = Space(term="spot").clusters(Cluster.parse("aws:p5.48xlarge"))
-    assert cluster.price_source == "aws:p5.48xlarge, spot in us-west-2, 2025-08"
+    assert cluster.price_source == "aws:p5.48xlarge, spot in us-west-2, 2026-08"
     with pytest.raises(InputError, match="no spot price in the-moon"):
         dollars("4xh100-sxm", term="spot", region="the-moon")
     with pytest.raises(InputError, match="term='weekly' is not possible"):

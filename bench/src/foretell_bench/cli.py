@@ -258,6 +258,10 @@ def planner(
         Path | None, typer.Option("--save", metavar="FILE", help="Keep what was found of each table.")
     ] = None,
     page: Page = None,
+    spaces: Annotated[
+        int | None,
+        typer.Option("--spaces", min=1, metavar="N", help="Instead, N random spaces: is the best ever beaten?"),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Plans chosen from measured configurations: what they lose to the best, compared with CherryPick."""
@@ -267,7 +271,13 @@ def planner(
     from foretell_bench.pages import planner as pages
     from foretell_bench.pages.benches import put_table
     from foretell_bench.tables import planner as bench
+    from foretell_bench.tables import spaces as random_spaces
 
+    if spaces is not None:
+        with progress() as say:
+            counted = random_spaces.figures(random_spaces.run(spaces, say))
+        _show(counted, as_json)
+        return
     if saved is not None:
         found = bench.read(saved)
     elif data is None:

@@ -53,6 +53,10 @@ def plan(
         str | None,
         option(SPACE, "--recompute", "What to try: auto (as little as fits), or words like none,full,0.5.", "WORDS"),
     ] = None,
+    search: Annotated[
+        str | None,
+        option(SPACE, "--search", "Also try: precision, checkpointing, offload, instances, spot.", "WORDS"),
+    ] = None,
     vary: Annotated[
         list[str] | None, option(SPACE, "--vary", "Try these values of a parameter of SOURCE.", "NAME=A,B")
     ] = None,
@@ -110,7 +114,9 @@ def plan(
     source, script = options.source_or_launch(source, launch, arguments, fake_data, opaque)
     conditions = options.conditions_of(loader, jitter, expert_skew, trainer, host)
     terms = options.terms([on] if on else [], plan=None, model=model, profile=profile, conditions=conditions)
-    job = _job(samples, tokens, epochs, dataset, (evaluate, checkpoint, startup, failures, preemptions, restart), term)
+    dimensions = tuple(word.strip() for word in (search or "").split(",") if word.strip())
+    around, spot = (evaluate, checkpoint, startup, failures, preemptions, restart), "spot" in (term, *dimensions)
+    job = _job(samples, tokens, epochs, dataset, around, spot=spot)
     goal = foretell.Goal(
         deadline=None if deadline is None else parse_seconds(deadline), budget=budget, confidence=confidence
     )
@@ -126,6 +132,7 @@ def plan(
         region=region,
         offers=foretell.read_prices(*prices) if prices else None,
         instances=instances,
+        search=dimensions,
     )
     if server is not None:
         remote.refuse({"--html": html, "--to": to, "--vary": vary, "--recompute": recompute, "--prices": prices,
@@ -167,7 +174,7 @@ def plan(
 def _question(goal: Goal, space: Space, job: JobLength) -> dict[str, Any]:
     """What POST /v1/plans takes of a search."""
     asks: dict[str, Any] = dataclasses.asdict(goal) | {"job": dataclasses.asdict(job)}
-    names = ("gpus", "max_devices", "global_batch", "batches", "prices", "term", "region", "instances")
+    names = ("gpus", "max_devices", "global_batch", "batches", "prices", "term", "region", "instances", "search")
     asks |= {name: getattr(space, name) for name in names}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in asks.items() if value}
 
@@ -191,7 +198,8 @@ def _job(
     epochs: str | None,
     dataset: str | None,
     around: tuple[Any, ...],
-    term: str,
+    *,
+    spot: bool,
 ) -> JobLength:
     """The length of the job with what surrounds its steps."""
     from dataclasses import replace
@@ -202,7 +210,7 @@ def _job(
     counts = {"--samples": samples, "--tokens": tokens, "--epochs": epochs, "--dataset": dataset}
     n = {name: options.count(name, text) for name, text in counts.items()}
     length = foretell.JobLength.usual(
-        samples=n["--samples"], tokens=n["--tokens"], epochs=n["--epochs"], dataset=n["--dataset"], spot=term == "spot"
+        samples=n["--samples"], tokens=n["--tokens"], epochs=n["--epochs"], dataset=n["--dataset"], spot=spot
     )
     return replace(
         length,

@@ -11,8 +11,9 @@ from typing import Any, Final, NamedTuple
 
 from foretell.errors import InputError, PlanError
 from foretell.forecasting.memory import share_that_fits
-from foretell.hardware import Cluster
+from foretell.hardware import Cluster, Term
 from foretell.parallel.blocks import blocks
+from foretell.parallel.offload import check_offload
 from foretell.planner.space import Space
 from foretell.planner.steps import Steps, Variant
 from foretell.plans import Plan
@@ -42,6 +43,7 @@ class Candidates:
     """The candidates that divide, and how many others there were and why not."""
 
     clusters: tuple[Cluster, ...]
+    terms: tuple[Term, ...]  # on which each is rented
     found: list[Candidate]
     left_out: Counter[str]
 
@@ -53,11 +55,13 @@ class Candidates:
 def candidates_of(space: Space, steps: Steps, on: Cluster | None = None, plan: Plan | str | None = None) -> Candidates:
     """Every way to divide the clusters that `plan` leaves open, or the plans that are given, on their one cluster."""
     if space.among is not None:
-        return _given(space.among, on, steps)
-    clusters = space.clusters(on)
-    if not clusters:
+        return _given(space, on, steps)
+    rented = space.on_terms(on)
+    if not rented:
         raise InputError(f"no cluster has at most {space.max_devices} devices. Allow more with max_devices.")
-    every, fixed = Candidates(clusters=clusters, found=[], left_out=Counter()), {**own_settings(steps), **decided(plan)}
+    terms, clusters = tuple(term for term, _ in rented), tuple(cluster for _, cluster in rented)
+    every = Candidates(clusters=clusters, terms=terms, found=[], left_out=Counter())
+    fixed = {**own_settings(steps), **decided(plan)}
     for v, variant in enumerate(steps.variants):
         shape = _Shape(variant)
         for c, cluster in enumerate(clusters):
@@ -66,12 +70,12 @@ def candidates_of(space: Space, steps: Steps, on: Cluster | None = None, plan: P
     return every
 
 
-def _given(among: Sequence[tuple[Plan | str, int]], on: Cluster | None, steps: Steps) -> Candidates:
+def _given(space: Space, on: Cluster | None, steps: Steps) -> Candidates:
     """Plans that are given, with their micro-batches, on one cluster."""
     if on is None:
         raise InputError("among has plans for one cluster, and on is not given. Say on which cluster.")
-    every = Candidates(clusters=(on,), found=[], left_out=Counter())
-    for written, batch in among:
+    every = Candidates(clusters=(on,), terms=(space.term,), found=[], left_out=Counter())
+    for written, batch in space.among or ():
         plan = Plan.parse(written) if isinstance(written, str) else written
         plan.check_devices(on.devices)
         for v, variant in enumerate(steps.variants):
@@ -136,6 +140,7 @@ def _settled(
         "zero": (0,) if replicas == 1 or not shape.trains else (0, 1, 3) if pp > 1 else (0, 1, 2, 3),
         "checkpointing": _recomputing(space, math.prod(degrees.values())) if shape.recomputes else ("none",),
         "ep": [e for e in _doubling(replicas) if e <= 8] if shape.experts else (1,),
+        "offload": ("none", "optimizer", "parameters") if "offload" in space.search and shape.trains else ("none",),
     }
     for batch in shape.batches(space):
         micro_steps = _micro_steps(space, shape, degrees["dp"], batch)
@@ -145,15 +150,18 @@ def _settled(
         usual = {**degrees, "sequence_parallel": degrees["tp"] > 1, "grad_accumulation": micro_steps}
         for values in _combinations(options, fixed):
             try:
-                yield batch, Plan(**{**usual, **fixed, **dict(zip(options, values, strict=True))})
+                made = Plan(**{**usual, **fixed, **dict(zip(options, values, strict=True))})
+                check_offload(made)
+                yield batch, made
             except PlanError as error:
                 left_out[str(error)] += 1
 
 
 def _recomputing(space: Space, devices: int) -> Sequence[str | float]:
-    if space.recompute != "auto":
-        return space.recompute
-    return "none", f"budget:{math.floor(1000 * share_that_fits(SURE, devices)) / 1000:g}"
+    least = f"budget:{math.floor(1000 * share_that_fits(SURE, devices)) / 1000:g}"
+    if space.recompute == "auto":
+        return "none", least
+    return (*space.recompute, least) if "checkpointing" in space.search else space.recompute
 
 
 def _combinations(options: Mapping[str, Sequence[Any]], fixed: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from foretell.forecasting.energy import idle_watts
-from foretell.forecasting.job import USUAL_SAVING, Job, JobLength, Pause, best_period
+from foretell.forecasting.job import USUAL_PREEMPTIONS, USUAL_SAVING, Job, JobLength, Pause, best_period
 from foretell.hardware import Cluster, Term
 from foretell.planner.candidates import Candidate
 from foretell.planner.goal import Goal
@@ -22,15 +23,16 @@ SAVED_EVERY: Final[Seconds] = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobTerms:
-    """What is the same for every choice: the job, what it must keep to, and on which term devices are rented."""
+    """What is the same for every choice: the job, what it must keep to, and on which term each cluster is rented."""
 
     length: JobLength
     goal: Goal
-    term: Term
+    terms: Sequence[Term]  # by cluster
 
     def choice(self, cluster: Cluster, variant: Variant, c: Candidate, o: Outcome) -> Choice:
         """What the job takes with a candidate that fits."""
-        step, job = o.step, self._job(cluster, o)
+        term = self.terms[c.cluster]
+        step, job = o.step, self._job(cluster, o, term)
         assert job.low is not None
         assert job.high is not None
         duration = Range(median=job.seconds, low=job.low, high=job.high)
@@ -46,7 +48,7 @@ class JobTerms:
             time=duration,
             cost=cost,
             price=cluster.price_source if cost else None,
-            term=self.term,
+            term=term,
             precision=str(variant.graph.precision),
             goodput=_goodput(job, step),
             kwh=duration.times(job.joules / 3.6e6 / job.seconds),
@@ -63,8 +65,16 @@ class JobTerms:
             calibrated=o.low is not None,
         )
 
-    def _job(self, cluster: Cluster, o: Outcome) -> Job:
-        length, nodes = self.length, len(cluster.nodes)
+    def _length(self, term: Term) -> JobLength:
+        """The job on a term: where several are compared, spot nodes alone are taken back."""
+        stops = self.length.interruptions
+        if len(set(self.terms)) == 1 or stops is None:
+            return self.length
+        often = (stops.per_node_hour or USUAL_PREEMPTIONS) if term == "spot" else 0.0
+        return replace(self.length, interruptions=replace(stops, per_node_hour=often))
+
+    def _job(self, cluster: Cluster, o: Outcome, term: Term) -> Job:
+        length, nodes = self._length(term), len(cluster.nodes)
         if length.checkpoint is None and length.interruptions is not None:
             often = _saved_every(length.interruptions.rate(cluster.devices, nodes))
             length = replace(length, checkpoint=Pause(every=max(1, math.ceil(often / o.seconds)), seconds=USUAL_SAVING))

@@ -23,7 +23,9 @@ SLOWER: Final = "others are faster: its bound is not below theirs"
 ENDED: Final = "many were simulated, and its bound is above theirs"
 ALIKE: Final = 0.05  # of a job's time: less than forecasts are off
 CLASS: Final = 0.05  # of the memory: headroom is compared in such steps
+ROOMY: Final = 0.20  # of the memory free: more is no better
 _MAX_SIMULATIONS: Final = 24  # on one cluster
+_UNTIL_ONE_FITS: Final = 96  # where none of them surely fits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,10 +37,12 @@ class ClusterResult:
     priced: Mapping[ReplicaKey, Replica] = field(default_factory=dict)  # for searches of other clusters
 
 
-def search_cluster(evaluator: PlanEvaluator, number: int, candidates: Sequence[Candidate]) -> ClusterResult:
+def search_cluster(
+    evaluator: PlanEvaluator, number: int, candidates: Sequence[Candidate], sure: float = SURE
+) -> ClusterResult:
     """The fastest plans per sample on one cluster, and those about as fast that take less memory.
 
-    Simulated until one that surely fits is below all other bounds.
+    Simulated until one that fits with a probability of `sure` is below all other bounds.
     """
     cluster, pruned = evaluator.clusters[number], Counter[str]()
     context_bytes = cluster.nodes[0].device.context_bytes
@@ -54,8 +58,8 @@ def search_cluster(evaluator: PlanEvaluator, number: int, candidates: Sequence[C
     best = _Best()
     while heap:
         bound, order, level, c = heapq.heappop(heap)
-        if bound >= (1 + ALIKE) * best.rate or len(simulated) >= _MAX_SIMULATIONS:
-            pruned[SLOWER if bound >= (1 + ALIKE) * best.rate else ENDED] += len(heap) + 1
+        if bound >= best.limit or len(simulated) >= best.simulations:
+            pruned[SLOWER if bound >= best.limit else ENDED] += len(heap) + 1
             break
         if level < 2:
             replica = evaluator.replica(c) if level else evaluator.rough(c)
@@ -76,7 +80,7 @@ def search_cluster(evaluator: PlanEvaluator, number: int, candidates: Sequence[C
         simulated.append((c, outcome))
         if not outcome.fits:
             pruned["it does not fit when simulated"] += 1
-        elif outcome.fit_probability >= SURE:
+        elif outcome.fit_probability >= sure:
             best = best.or_(outcome, c.work)
     return ClusterResult(simulated=tuple(simulated), pruned=pruned)
 
@@ -88,7 +92,20 @@ class _Best:
     rate: Seconds = float("inf")  # of a sample
     lighter: float = float("inf")
 
+    roomy: bool = False  # so that more memory free is no better
+
+    @property
+    def limit(self) -> Seconds:
+        """The bound of a sample from which a plan is no better: neither faster nor, about as fast, safer."""
+        return (NEAR if self.roomy else 1 + ALIKE) * self.rate
+
+    @property
+    def simulations(self) -> int:
+        """How many are enough."""
+        return _UNTIL_ONE_FITS if self.rate == float("inf") else _MAX_SIMULATIONS
+
     def or_(self, outcome: Outcome, work: int) -> _Best:
         if outcome.seconds / work >= self.rate:
             return self
-        return _Best(rate=outcome.seconds / work, lighter=outcome.total - CLASS * outcome.capacity)
+        lighter = outcome.total - CLASS * outcome.capacity
+        return _Best(rate=outcome.seconds / work, lighter=lighter, roomy=outcome.headroom >= ROOMY)

@@ -18,6 +18,7 @@ from foretell.planner.bounds.replica import (
     at_batch,
     price_replica,
     recomputing,
+    totals_at,
     totals_of,
 )
 from foretell.planner.bounds.time import StepBounds, arithmetic_step
@@ -117,9 +118,13 @@ class PlanEvaluator:
         return memory_bound(replica, c.plan, self._totals_of(c).precision)
 
     def _totals_of(self, c: Candidate) -> StepTotals:
-        key = c.variant, c.batch
+        """At other batches than those captured, along the line through them: no graph is made for a bound."""
+        key, captured = (c.variant, c.batch), self.steps.variants[c.variant].captured
         if key not in self._totals:
-            self._totals[key] = totals_of(self.steps.graph(*key))
+            for size, graph in captured.items():
+                if (c.variant, size) not in self._totals:
+                    self._totals[c.variant, size] = totals_of(graph)
+            self._totals[key] = totals_at([(size, self._totals[c.variant, size]) for size in captured], c.batch)
         return self._totals[key]
 
     @property

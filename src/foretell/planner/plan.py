@@ -78,15 +78,16 @@ def plan(
     """
     began = time.monotonic()
     goal, space, search = goal or Goal(), space or Space(), search or Search()
-    terms = JobTerms(length=job or JobLength.usual(), goal=goal, term=space.term)
+    length = job or JobLength.usual()
     place = Cluster.parse(on) if isinstance(on, str) else on
     clusters = space.clusters(place)  # a slip in a name is an error at once, not after a long capture
     subject = script_of(workload)
     if isinstance(subject, Script):  # the step of one process, of which plans make many
         subject = on_cluster(subject, Cluster.parse(clusters[0].nodes[0].device.name), Plan())
     settings = trainer_settings(subject, settings, conditions)
-    steps = steps_of(subject, settings or {}, space.vary, cache=search.cache, progress=progress)
+    steps = steps_of(subject, settings or {}, space.varied(settings or {}), cache=search.cache, progress=progress)
     candidates = candidates_of(space, steps, place, plan)
+    terms = JobTerms(length=length, goal=goal, terms=candidates.terms)
     named, listed = conditions.host if conditions else None, candidates.clusters
     candidates.clusters = on_hosts(listed, named)
     shared = host_shared(candidates.clusters, listed) if named is None else ""

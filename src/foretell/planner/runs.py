@@ -29,7 +29,8 @@ def measured(
     start, run = result.recommended or result.nearest, search.measure
     if start is None or run is None:
         return result
-    number = next(i for i, cluster in enumerate(evaluator.clusters) if str(cluster) == start.cluster)
+    places = zip(map(str, evaluator.clusters), terms.terms, strict=True)
+    number = next(i for i, place in enumerate(places) if place == (start.cluster, start.term))
     options = _options(evaluator, [c for c in candidates if c.cluster == number])
     names = [(str(option.candidate.plan), option.candidate.batch) for option in options]
     tried = try_plans(

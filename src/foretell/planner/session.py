@@ -11,14 +11,14 @@ from typing import Final
 
 from foretell.forecasting.garbage import no_garbage_collection
 from foretell.planner.bounds.replica import Replica
-from foretell.planner.candidates import Candidate, Candidates, own_settings
+from foretell.planner.candidates import SURE, Candidate, Candidates, own_settings
 from foretell.planner.choices import JobTerms
 from foretell.planner.cluster_search import ClusterResult, search_cluster
 from foretell.planner.evaluate import PlanEvaluator, ReplicaKey
 from foretell.planner.goal import Goal
 from foretell.planner.pool import Runner
 from foretell.planner.result import Choice, PlanResult, Pruned
-from foretell.planner.verdict import choose, front
+from foretell.planner.verdict import choose, front, is_tight
 from foretell.units import Dollars, Seconds
 
 _NEARER: Final = 4  # clusters that are looked at although their bounds say that they cannot do
@@ -30,6 +30,7 @@ class _Task:
     number: int
     candidates: Sequence[Candidate]
     known: Mapping[ReplicaKey, Replica]  # that others have priced
+    sure: float  # probability of fitting that is looked for
 
 
 @dataclass(slots=True, kw_only=True)
@@ -84,7 +85,8 @@ class Session:
         )
 
     def _search(self, numbers: Iterator[int]) -> None:
-        tasks = (_Task(number, self._by_cluster[number], dict(self.evaluator.replicas)) for number in numbers)
+        sure = max(SURE, self.terms.goal.confidence)
+        tasks = (_Task(number, self._by_cluster[number], dict(self.evaluator.replicas), sure) for number in numbers)
         for result in self.runner.each(_search, self.evaluator, tasks):
             self._take(result)
 
@@ -112,6 +114,7 @@ class Session:
             elif any(
                 c.time.median <= least.seconds and (c.cost.median if c.cost else math.inf) <= least.dollars
                 for c in self.choices
+                if not self.terms.goal.missed_by(c) and not is_tight(c)
             ):
                 self._pruned["another cluster is faster and cheaper for certain"] += len(self._by_cluster[number])
             else:
@@ -191,7 +194,7 @@ class _Least:
 def _search(evaluator: PlanEvaluator, task: _Task) -> ClusterResult:
     evaluator.replicas.update(task.known)
     with no_garbage_collection():
-        result = search_cluster(evaluator, task.number, task.candidates)
+        result = search_cluster(evaluator, task.number, task.candidates, task.sure)
     return replace(result, priced={key: r for key, r in evaluator.replicas.items() if key not in task.known})
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
-from foretell.errors import InputError, check_choice, check_count, check_number
+from foretell.errors import InputError, check_choice, check_count, check_number, did_you_mean
 from foretell.hardware import Cluster, Instance, Market, Term, catalog, offered
 from foretell.hardware.device import TERMS
 from foretell.plans import Plan
 from foretell.recomputing import Recomputing
 from foretell.units import Dollars
+
+DIMENSIONS: Final = ("precision", "checkpointing", "offload", "instances", "spot")
+PRECISIONS: Final = ("amp-bf16", "bf16")  # that training is commonly done in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +30,7 @@ class Space:
         prices: Dollars per device and hour instead of the catalog's, which are of a `term` and a `region`.
         offers: Instances with their prices, as `foretell.read_prices` gives them, instead of the catalog's.
         instances: Try each device as every instance that rents it, with the network of that instance.
+        search: What to try beside plans and batches, of `DIMENSIONS`: precision, checkpointing, offload, instances, spot.
 
     Examples:
         >>> [str(cluster) for cluster in foretell.Space(gpus=["l40s"], max_devices=4).clusters()]
@@ -45,8 +49,10 @@ class Space:
     region: str | None = None  # None: wherever it is cheapest
     offers: Sequence[Instance] | None = None  # None: the catalog's
     instances: bool = False
+    search: Sequence[str] = ()
 
     def __post_init__(self) -> None:
+        self._check_search()
         check_count("max_devices", self.max_devices, InputError)
         if self.global_batch is not None:
             check_count("global_batch", self.global_batch, InputError)
@@ -55,6 +61,9 @@ class Space:
         for batch in self.batches or ():
             check_count("a micro-batch", batch, InputError)
         check_choice("term", self.term, TERMS, InputError)
+        if "spot" in self.search and (self.term == "spot" or self.prices):
+            got = f"term={self.term}" if self.term == "spot" else f"prices of your own for {', '.join(self.prices)}"
+            raise InputError(f"search=spot compares spot with other prices, got {got}. Leave one of them out.")
         if isinstance(self.recompute, str) and self.recompute != "auto":
             raise InputError(f"recompute={self.recompute!r} must be auto, or a list like ['none', 'full'].")
         for word in () if self.recompute == "auto" else self.recompute:
@@ -82,6 +91,37 @@ class Space:
             )
         return tuple(_priced(cluster, self.prices) for cluster in found)
 
+    def on_terms(self, on: Cluster | None = None) -> list[tuple[Term, Cluster]]:
+        """The clusters with the term of their price; those that can be had as spot, so as well where that is searched."""
+        found = [(self.term, cluster) for cluster in self.clusters(on)]
+        if "spot" not in self.search:
+            return found
+        market = replace(self.market, term="spot")
+        spot: list[tuple[Term, Cluster]] = [("spot", cluster.priced(market)) for _, cluster in found]
+        return found + [(term, cluster) for term, cluster in spot if cluster.dollars_per_hour is not None]
+
+    def varied(self, settings: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
+        """Settings of the SOURCE to try in turn: those of `vary`, and precisions where they are searched."""
+        if "precision" not in self.search:
+            return dict(self.vary)
+        if "precision" in self.vary:
+            raise InputError("search=precision and vary of precision both say which to try. Leave one of them out.")
+        own = [settings["precision"]] if "precision" in settings else []
+        return {**self.vary, "precision": list(dict.fromkeys([*own, *PRECISIONS]))}
+
+    def _check_search(self) -> None:
+        for word in self.search:
+            if word == "compile":
+                raise InputError(
+                    "search=compile is not possible yet: steps are forecast as they run eagerly. Leave compile out; "
+                    f"allowed: {', '.join(DIMENSIONS)}."
+                )
+            if word not in DIMENSIONS:
+                raise InputError(
+                    f"search={word!r} is nothing to search. {did_you_mean(word, DIMENSIONS)}Allowed: {', '.join(DIMENSIONS)}; "
+                    "parallelism, micro-batches and accumulation are always searched."
+                )
+
     @property
     def market(self) -> Market:
         """Whose prices count."""
@@ -90,7 +130,7 @@ class Space:
     def _sizes(self, name: str, market: Market) -> Iterator[Cluster]:
         """Clusters of a device, or of an instance; where nobody rents the usual network, with those that are rented."""
         plain = ":" not in name and "@" not in name
-        if plain and self.instances:
+        if plain and (self.instances or "instances" in self.search):
             for each in instances_of(catalog.device(name).name, market):
                 yield from (c.priced(market) for c in _sizes(each, self.max_devices))
             return

@@ -7,32 +7,32 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from foretell.planner.cluster_search import ALIKE, CLASS
+from foretell.planner.cluster_search import ALIKE, CLASS, ROOMY
 from foretell.planner.goal import Goal
 from foretell.planner.result import Choice, Range
 from foretell.plans import Plan
 from foretell.units import show_dollars, show_seconds, show_share
 
-ROOMY: Final = 0.20  # of the memory free: more is no better
-ROOM: Final = 0.10  # and so much is enough to prefer what is faster
+ROOM: Final = 0.10  # of the memory free: so much is enough to prefer what is faster
 
 
 def front(choices: Sequence[Choice]) -> tuple[Choice, ...]:
     """Those that no other beats in time, cost and memory alike; fastest first."""
-    kept: list[Choice] = []
-    for choice in sorted(choices, key=lambda c: (*_figures(c), complexity(c.plan))):
-        if not any(_beats(other, choice) for other in kept):
-            kept.append(choice)
-    return tuple(sorted(kept, key=lambda c: c.time.median))
+    return _unbeaten(choices, lambda c: -math.floor(min(c.headroom, ROOMY) / CLASS))
 
 
-def _figures(choice: Choice) -> tuple[float, float, float]:
-    cost = choice.cost.median if choice.cost else choice.time.median * choice.devices
-    return choice.time.median, cost, -math.floor(min(choice.headroom, ROOMY) / CLASS)
+def _unbeaten(choices: Sequence[Choice], cramped: Callable[[Choice], float]) -> tuple[Choice, ...]:
+    """Those that no other beats in time, in cost and in being cramped."""
+    kept: list[tuple[tuple[float, float, float], Choice]] = []
+    figures = [((*_time_and_cost(c), cramped(c)), c) for c in choices]
+    for own, choice in sorted(figures, key=lambda entry: (*entry[0], complexity(entry[1].plan))):
+        if not any(all(a <= b for a, b in zip(other, own, strict=True)) for other, _ in kept):
+            kept.append((own, choice))
+    return tuple(sorted((choice for _, choice in kept), key=lambda c: c.time.median))
 
 
-def _beats(one: Choice, other: Choice) -> bool:
-    return all(a <= b for a, b in zip(_figures(one), _figures(other), strict=True))
+def _time_and_cost(choice: Choice) -> tuple[float, float]:
+    return choice.time.median, choice.cost.median if choice.cost else choice.time.median * choice.devices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,12 +53,12 @@ def choose(choices: Sequence[Choice], goal: Goal) -> Verdict:
         return _nothing(choices, goal)
     good = [c for c in good if c.cost is not None] or good  # what has no price cannot be compared with what has
     measure, why = _wanted(good, goal)
-    unbeaten = front(good)
+    unbeaten = _unbeaten(good, is_tight)
     least = min(map(measure, unbeaten))
     alike = [c for c in unbeaten if measure(c) <= (1 + ALIKE) * least]
-    best = min(alike, key=lambda c: (_is_tight(c), *_shown(c), complexity(c.plan), measure(c)))
+    best = min(alike, key=lambda c: (is_tight(c), *_shown(c), complexity(c.plan), measure(c)))
     if measure(best) > least:
-        why += f", or within {show_share(ALIKE)} of it, and {'fastest' if not _is_tight(best) else 'roomiest'} of those"
+        why += f", or within {show_share(ALIKE)} of it, and {'fastest' if not is_tight(best) else 'roomiest'} of those"
     others = [c for c in unbeaten if c is not best]
     return Verdict(recommended=best, reason=f"{describe(best)} is {why}.{_next(best, others, measure)}")
 
@@ -95,7 +95,7 @@ def _expected(choice: Choice, of: Range | None) -> float:
     return of.distribution.mean / max(choice.fit_probability, 1e-9)
 
 
-def _is_tight(choice: Choice) -> bool:
+def is_tight(choice: Choice) -> bool:
     """Whether more memory free would make it safer: what goes wrong, goes wrong near the limit."""
     return choice.headroom < ROOM
 

@@ -11,7 +11,7 @@ from foretell.cli.terminal import guarded, say
 
 app = typer.Typer(
     name="fit",
-    help="Fit how links perform in collectives, as the catalog ships it.",
+    help="Fit how links perform in collectives, and refresh prices, as the catalog ships them.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -58,3 +58,22 @@ def links(
     from foretell_bench.fitting.few_times import report
 
     report(measured_rows(data), [int(n) for n in points.split(",")], seeds, say)
+
+
+@app.command()
+@guarded
+def prices(
+    tables: Annotated[
+        Path, typer.Option("--tables", metavar="FOLDER", help="SkyPilot's tables, each as CLOUD/vms.csv in it.")
+    ],
+    date: Annotated[str, typer.Option("--date", metavar="YYYY-MM", help="Of which month they are.")],
+    commit: Annotated[str, typer.Option("--commit", metavar="HASH", help="Of which commit of its repository.")],
+    write: Write = False,
+) -> None:
+    """Prices of the catalog's instances, anew from the tables of SkyPilot's catalog."""
+    from foretell_bench.fitting import prices as fitting
+
+    found = list(fitting.refreshed(tables, date, commit))
+    fitting.report(found, say)
+    if write:
+        fitting.write(found)

@@ -27,8 +27,9 @@ def memory_bound(replica: Replica, plan: Plan, precision: Precision) -> Bytes:
     state = kept.total
     if micro_steps == 1 and plan.zero < 2:  # gradients come as activations go
         state -= kept.gradients
+    temporaries = replica.temporaries if plan.offload == "none" else 0  # which may be the update's
     if plan.pp == 1:
-        return round(SLACK * (state + replica.activations + replica.temporaries))
+        return round(SLACK * (state + replica.activations + temporaries))
     stages = stages_of(replica.units, plan.pp)[1:-1]
     shares = [stages.count(stage) / len(stages) for stage in range(plan.pp)]
     most = (share * (state + replica.activations * min(plan.pp - s, micro_steps)) for s, share in enumerate(shares))

@@ -49,6 +49,15 @@ def totals_of(graph: Graph) -> StepTotals:
     )
 
 
+def totals_at(known: Sequence[tuple[int, StepTotals]], batch: int) -> StepTotals:
+    """Totals at a batch, from those of one or two: work grows with the batch, the model's state does not."""
+    (first, small), (last, large) = known[0], known[-1]
+    if batch in (first, last):
+        return small if batch == first else large
+    more = (large.flops - small.flops) / (last - first)
+    return replace(small, flops=max(_LINE * (small.flops + more * (batch - first)), 0.0))
+
+
 def _scaled_copies(graph: Graph) -> Bytes:
     """Of weights, for 8-bit products: each rank makes them of what it has, so they are not gathered."""
     writes = [op for op in graph.ops if op.signature.name == "foretell.fp8_cast"]

@@ -47,7 +47,7 @@ class StepBounds:
         computing = sum(stages) + (micro_steps - 1) * (slowest + adding)
         replicas = plan.dp * plan.cp
         shards = shards_of(plan)
-        update = replica.update / plan.pp / shards
+        update = replica.update / plan.pp / shards if plan.offload == "none" else 0.0  # the host's, and longer
         if replicas == 1 or plan.servers:
             return computing + update
         size = shards if plan.zero else replicas
