@@ -109,7 +109,13 @@ def test_pictures_are_changed_as_by_an_older_library(monkeypatch: pytest.MonkeyP
     def crop(size: tuple[int, int], scale: tuple[float, float] = (0.08, 1.0), p: float = 1.0) -> tuple[object, ...]:
         return size, scale, p
 
-    vars(library).update(HorizontalFlip=lambda p: p, RandomResizedCrop=crop)
+    class Pixels: ...
+
+    class Noise(Pixels):
+        def __init__(self, std_range: tuple[float, float] = (0.2, 0.4), p: float = 0.5) -> None:
+            self.set = (*std_range, p)
+
+    vars(library).update(HorizontalFlip=lambda p: p, RandomResizedCrop=crop, ImageOnlyTransform=Pixels, Noise=Noise)
     monkeypatch.setitem(sys.modules, "pictures.augmentations", inner)
     monkeypatch.setitem(sys.modules, "pictures.augmentations.transforms", inner)  # is removed again at the end
     former_pictures._albumentations(library)
@@ -118,6 +124,8 @@ def test_pictures_are_changed_as_by_an_older_library(monkeypatch: pytest.MonkeyP
     assert former.RandomResizedCrop(64, 32, p=0.5) == ((64, 32), (0.08, 1.0), 0.5)
     assert former.RandomResizedCrop(height=64, width=32, scale=(0.5, 1)) == ((64, 32), (0.5, 1), 1.0)
     assert former.RandomResizedCrop((64, 32), (0.5, 1)) == ((64, 32), (0.5, 1), 1.0)
+    assert former.Noise(10, p=0.25).set == (0.2, 0.4, 0.25)  # it changes no size, however it is set
+    assert former.Noise((0.1, 0.3)).set == (0.1, 0.3, 0.5)
 
 
 def test_plots_are_made_as_with_an_older_matplotlib() -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch import nn
+
 import foretell
+from foretell.capture.script import passes
 from foretell.capture.script.findings import Findings, StandIn
 from foretell.sources.scripts import Script
 from tests.capture.script.conftest import Write
@@ -288,3 +291,12 @@ def test_a_script_that_misses_hundreds_of_files_is_told_of_a_few() -> None:
     assert "folder/11" in caveat.text
     assert "folder/12" not in caveat.text
     assert "388 more, which --explain lists" in caveat.text
+
+
+def test_a_hook_that_only_lets_gradients_pass_lets_micro_steps_be_left_out() -> None:
+    model = nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 4))
+    seen: list[object] = []
+    model[0].register_forward_hook(lambda module, args, out: out.requires_grad_(True))
+    assert not passes._has_hooks(model)
+    model[1].register_forward_hook(lambda module, args, out: seen.append(out))
+    assert passes._has_hooks(model)

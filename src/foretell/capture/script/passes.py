@@ -222,7 +222,7 @@ def _leaves_something(module: nn.Module) -> bool:
 def _has_hooks(module: nn.Module) -> bool:
     """Somebody wants to see what happens inside."""
     return any(
-        not _is_of_torch(hook)
+        not (_is_of_torch(hook) or _only_wants_gradients(hook))
         for m in module.modules()
         for hooks in (m._forward_hooks, m._forward_pre_hooks, m._backward_hooks)
         for hook in hooks.values()
@@ -233,3 +233,9 @@ def _is_of_torch(hook: Any) -> bool:
     """One that computes, as of normalised weights, and keeps nothing."""
     name = getattr(hook, "__module__", None) or type(hook).__module__
     return name.startswith(("torch.", "foretell."))
+
+
+def _only_wants_gradients(hook: Any) -> bool:
+    """One that lets gradients reach what a module returns, as adapters under checkpointing need, and looks at nothing."""
+    code = getattr(hook, "__code__", None)
+    return code is not None and set(code.co_names) == {"requires_grad_"}

@@ -30,6 +30,14 @@ _ARGUMENTS: Final[Mapping[str, Mapping[str, Mapping[str, str | None]]]] = {
     "timm.scheduler.tanh_lr": {"TanhLRScheduler": {"t_mul": "cycle_mul", "decay_rate": "cycle_decay"}},
     "timm.layers.attention": {"Attention": {"qk_scale": None, "drop": "proj_drop"}},
     "timm.models.vision_transformer": {"Block": {"qk_scale": None, "drop": "proj_drop"}},
+    "accelerate.accelerator": {
+        "Accelerator": {
+            "logging_dir": "project_dir",
+            "dispatch_batches": None,
+            "even_batches": None,
+            "use_seedable_sampler": None,
+        },
+    },
     "matplotlib": {"use": {"warn": None}},
     "matplotlib.pyplot": {"hist": {"normed": "density"}},
     "pandas": {"read_csv": {"error_bad_lines": None, "warn_bad_lines": None, "squeeze": None}},

@@ -92,6 +92,7 @@ def _albumentations(module: Any) -> None:
     for former, name in _DROPPED.items():
         if former not in vars(module) and hasattr(module, name):
             setattr(module, former, _without_settings(getattr(module, name)))
+    _let_pixels_change_as_before(module)
     for name in _CROPS:
         if (crop := getattr(module, name, None)) is not None and "height" not in inspect.signature(crop).parameters:
             setattr(module, name, _of_two_sides(crop))
@@ -101,6 +102,27 @@ def _albumentations(module: Any) -> None:
         vars(former_module).update({name: value for name, value in vars(module).items() if not name.startswith("__")})
         sys.modules[former_module.__name__] = former_module
         inner.transforms = former_module  # type: ignore[attr-defined]
+
+
+def _let_pixels_change_as_before(module: Any) -> None:
+    """What changes pixels alone leaves all sizes: set as an earlier version was, it is one of its kind with what is usual."""
+    pixels = getattr(module, "ImageOnlyTransform", None)
+    if pixels is None:
+        return
+    for kind in list(vars(module).values()):
+        if isinstance(kind, type) and issubclass(kind, pixels) and kind is not pixels and "__init__" in vars(kind):
+            kind.__init__ = _as_set_before(kind.__init__)
+
+
+def _as_set_before(start: Any) -> Any:
+    @functools.wraps(start)
+    def init(self: Any, *settings: Any, **named: Any) -> None:
+        try:
+            start(self, *settings, **named)
+        except (TypeError, ValueError):
+            start(self, p=named.get("p", 0.5))
+
+    return init
 
 
 def _without_settings(kind: Any) -> Any:

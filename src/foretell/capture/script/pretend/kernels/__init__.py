@@ -39,8 +39,15 @@ def install(session: Session) -> None:
     provide(lambda name: name == "kernels" and not is_near(name), lambda name: load_from_hub(ModuleType(name)))
     once_imported("torch.nn.attention.flex_attention", flexible.adapt)
     once_imported("triton", triton.adapt_installed)
+    once_imported("timm.utils.cuda", lambda module: _let_apex_scale(module, session))
     for name in {path.rpartition(".")[0] for path in (*KNOWN, *DECLARED)}:
         once_imported(name, _put)
+
+
+def _let_apex_scale(module: Any, session: Session) -> None:
+    """A library that has found no Apex scales losses with it all the same, where a script asks it to."""
+    if getattr(module, "amp", None) is None:
+        module.amp = Package("apex.amp", session)
 
 
 def _is_of_kernels(name: str) -> bool:
