@@ -133,3 +133,16 @@ def test_torch_by_itself_convolves_on_tf32_units_and_multiplies_without() -> Non
             family = operator_of(op.signature.name).family
             assert mixed[i] == (tf32 if family in ("convolution", "convolution_backward") else fp32)[i]
         assert sum(mixed) < 0.8 * sum(fp32)
+
+
+def test_a_device_of_the_measured_name_with_better_facts_is_no_slower(graph: Graph) -> None:
+    """Trees know the measured device alone: they were asked with facts of a device that nobody has."""
+    model = load_model()
+    listed = model.price(graph, H200).seconds
+    for facts in ({"bandwidth": 1.5 * H200.bandwidth}, {"peaks": {u: 1.5 * rate for u, rate in H200.peaks.items()}}):
+        better = model.price(graph, dataclasses.replace(H200, **facts)).seconds
+        assert (better <= listed * (1 + 1e-9)).all()
+        assert (1.5 * better >= listed * (1 - 1e-9)).all()
+    assert model.price(graph, dataclasses.replace(H200, memory_bytes=2 * H200.memory_bytes)).seconds.tolist() == (
+        pytest.approx(listed.tolist())
+    )

@@ -249,3 +249,35 @@ def test_without_units_of_16_bits_a_product_takes_about_what_fp32_does(name: str
 
 def test_fp16_on_a_chip_of_bf16_alone_takes_what_bf16_does() -> None:
     assert there(product(1024, "float16"), device("gaudi")) == there(product(1024, "bfloat16"), device("gaudi"))
+
+
+@pytest.mark.parametrize("name", ["gaudi", "gaudi2", "gaudi3"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_units_of_16_bits_make_no_small_convolution_slower(name: str, dtype: str) -> None:
+    """They attain less of a higher peak on an H200, by which an accelerator whose peak is not as high was too slow."""
+    small = [Layout.contiguous((8, 64, 40, 40), kept) for kept in ("float32", dtype)]
+    weights = [Layout.contiguous((64, 64, 3, 3), kept) for kept in ("float32", dtype)]
+    more = (("stride", (1, 1)), ("padding", (1, 1)), ("groups", 1))
+    in_fp32, half = (
+        there(Signature("aten.convolution.default", (x, w), (x,), more), device(name))
+        for x, w in zip(small, weights, strict=True)
+    )
+    assert half <= in_fp32
+
+
+@pytest.mark.parametrize("name", ["mi300x", "gaudi2", "cpu"])
+def test_libraries_of_other_makers_run_depthwise_convolutions_of_both_halves(name: str) -> None:
+    """On NVIDIA boards torch has cuDNN run those of fp16, and its own kernels those of bf16."""
+    chip, weights = device(name), dict(convolution(3).arguments) | {"groups": 256}
+    found = []
+    for dtype in ("float16", "bfloat16"):
+        x, weight = Layout.contiguous((32, 256, 28, 28), dtype), Layout.contiguous((256, 1, 3, 3), dtype)
+        found.append(there(Signature("aten.convolution.default", (x, weight), (x,), tuple(weights.items())), chip))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("name", ["gaudi2", "gaudi3"])
+def test_a_product_of_fewer_rows_takes_no_longer(name: str) -> None:
+    """Rows up to the next tile may be left empty: fewer of them were 4 % slower than all."""
+    few, all_of_them = (there(linear(rows, 4096, 3072, "float32"), device(name)) for rows in (48, 64))
+    assert few <= all_of_them

@@ -70,7 +70,10 @@ def test_a_number_beyond_its_limit_breaks_a_law() -> None:
 def test_a_board_is_at_least_another_by_its_facts_alone() -> None:
     assert is_at_least(device("h200"), device("h100-sxm"), "bf16")
     assert not is_at_least(device("h100-sxm"), device("h200"), "bf16")
-    assert not is_at_least(device("mi300x"), device("t4"), "bf16")  # another make
+    assert not is_at_least(device("cpu"), device("quadro-t2000"), "bf16")  # its cores are none of a board's
+    assert any(
+        is_at_least(one, other, "fp32") for one in devices() for other in devices() if one.vendor != other.vendor
+    )
     assert not is_at_least(device("h200"), device("h200"), "bf16")
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from foretell.cost.model import load_model
 from foretell.graph import Graph
+from foretell.graph.rescale import extend
 from foretell.hardware import devices
 from foretell.laws.answers import Answers
 from foretell.laws.scope import Scope, Step
@@ -50,10 +51,10 @@ def _capture(task: tuple[Path, str, str, int]) -> None:
 
 def _saved_step(folder: Path, kind: str) -> Step:
     def make(precision: str, batch: int) -> Graph:
-        small, large = (Graph.load(graph_file(folder, kind, precision, size)) for size in steps.SIZES)
         if batch in steps.SIZES:
-            return (small, large)[steps.SIZES.index(batch)]
-        return steps.extend(small, large, sizes=steps.SIZES, to=batch)
+            return Graph.load(graph_file(folder, kind, precision, batch))
+        small, large = (Graph.load(graph_file(folder, kind, precision, size)) for size in steps.SIZES)
+        return extend(small, large, sizes=steps.SIZES, to=batch)
 
     return replace(steps.step(kind), make=make, _graphs={})
 

@@ -39,6 +39,7 @@ from foretell.graph.calls import Calls
 from foretell.graph.operators import operator_of
 from foretell.hardware import Device
 from foretell.hardware import device as known_device
+from foretell.hardware import devices as known_devices
 from foretell.limits import read_json
 from foretell.precision import Precision
 from foretell.units import Seconds
@@ -147,6 +148,7 @@ class CostModel:
         """
         if self.interaction is None or device.name != self.device:
             return {}
+        device = self._as_measured(device)
         step = _outline(graph, device)
         logs = self.interaction.correct(step, *self._alone(step, graph, device), device)
         return dict(zip(step.signatures, np.exp(logs).tolist(), strict=True))
@@ -172,23 +174,28 @@ class CostModel:
         if fresh:
             run = [as_run_on(as_measured(s), device) for s in fresh]
             names = [operator_of(s.name).like or s.name for s in run]
-            errors = np.zeros(len(run))
+            errors, own = np.zeros(len(run)), self._as_measured(device)
             if self.device in (device.name, ""):
-                descriptions = [describe(s, device, tf32=tf32) for s in run]
+                descriptions = [describe(s, own, tf32=tf32) for s in run]
                 by_trees = zip(run, self.operators.seconds(names, descriptions).tolist(), strict=True)
                 attained = self.generations.attained
-                seconds = np.array([beyond_trees(s, t, device, device, attained) for s, t in by_trees])
+                seconds = np.array([beyond_trees(s, t, own, own, attained) for s, t in by_trees])
                 families = [d.family for d in descriptions]
                 if self.operator_errors is not None:
                     errors = self.operator_errors.of(names, descriptions)
-            else:
-                own = known_device(self.device)
+            if device != own:
                 seconds, families = transferred(run, own, self.operators, device, self.generations, tf32=tf32)
             seconds = np.hypot(seconds, [further_seconds(s, device) for s in fresh])  # hidden by the product, in part
             learned = zip(fresh, names, families, seconds.tolist(), errors.tolist(), strict=True)
             for s, name, family, predicted, error in learned:
                 seen[s] = _Learned(predicted, family, self.operators.knows(name, family), error)
         return seen
+
+    def _as_measured(self, device: Device) -> Device:
+        """The device that trees are of: they know no other facts than its own, also where another has its name."""
+        if not self.device or (device.name == self.device and all(d.name != device.name for d in known_devices())):
+            return device
+        return known_device(self.device)
 
 
 def _outline(graph: Graph, device: Device) -> Outline:

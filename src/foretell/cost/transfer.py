@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Final
 
@@ -42,6 +42,7 @@ _START: Final[Seconds] = 2.5e-6  # of a kernel: to begin and to end, which more 
 _BEFORE_HOPPER: Final = 1.3  # clocks of an fp32 product beside its arithmetic, where no units copy tiles by themselves
 _HOPPER: Final = (9, 0)
 _TILE: Final = 64  # rows and columns of a product that a block makes, at least
+_MATRIX: Final = 2
 _PRODUCTS: Final[tuple[Family, ...]] = ("matmul", "convolution", "convolution_backward")
 _SMALL_ON_CPU: Final = 3.0  # times its bound: a processor has no launch and no waves that small ops would leave empty
 _LIKELY: Final = 4.0  # times that a generation can be off
@@ -112,10 +113,18 @@ def transferred(
         rest = rest * theirs / ours
         if device.kind == "cpu":
             rest = np.minimum(rest, _SMALL_ON_CPU * theirs)
-    factors = [generations.factor(device, group_of(s, device, tf32=tf32)) for s in signatures]
-    seconds = np.sqrt(theirs**2 + rest**2) * factors
+    seconds = np.sqrt(theirs**2 + rest**2)
+    if device.name != own.name:  # what a generation is off by is that of its other boards
+        seconds *= [generations.factor(device, group_of(s, device, tf32=tf32)) for s in signatures]
     if tf32:  # units that may be used are used where they are faster
         seconds = np.minimum(seconds, transferred(signatures, own, operators, device, generations, tf32=False)[0])
+    if (
+        device.kind != "gpu"
+    ):  # parts of a peak are all that is known of those, and no kernel need be taken that is worse
+        for other in (partial(_widened, device=device), _in_tiles):
+            if (instead := [other(s) for s in signatures]) != list(signatures):
+                more, _ = transferred(instead, own, operators, device, generations, tf32=tf32)
+                seconds = np.minimum(seconds, more)
     return seconds, [d.family for d in described]
 
 
@@ -150,18 +159,60 @@ def _keeps_its_share(signature: Signature) -> bool:
 
 @lru_cache(maxsize=1 << 12)
 def _as_computed(signature: Signature, device: Device) -> Signature:
-    """Products of 16 bits are of another type where there are no units for theirs: of fp32, or on Gaudi of bf16.
+    """Numbers of 16 bits are of another type where there are no units for theirs: products of fp32, or on Gaudi all of bf16.
 
-    Convolutions in groups run on no such units anywhere.
+    Convolutions in groups run on no such units anywhere; where it is not torch that runs those of bf16, as it does on NVIDIA
+    boards, a maker's library runs them as those of fp16.
     """
-    family, wanted = operator_of(signature.name).family, peak_name(signature, tf32=False)
-    unit = device.unit(wanted)
-    dtype = next((DTYPES[kept] for kept in DTYPES if kept == unit), None)
-    grouped = signature.argument("groups", 1) != 1
-    if family not in _PRODUCTS or grouped or wanted not in HALVES or unit == wanted or dtype is None:
+    kept = {x.dtype for x in (*signature.inputs, *signature.outputs)}
+    wanted = next((half for half in HALVES if DTYPES[half] in kept), None)
+    if wanted is None:
         return signature
+    unit = device.unit(wanted)
+    if signature.argument("groups", 1) != 1:
+        return signature if device.vendor == "NVIDIA" else _of_type(signature, DTYPES["fp16"])
+    dtype = next((DTYPES[each] for each in DTYPES if each == unit), None)
+    multiplies = operator_of(signature.name).family in _PRODUCTS
+    if unit == wanted or dtype is None or not (multiplies or unit in HALVES):
+        return signature
+    return _of_type(signature, dtype)
+
+
+def _of_type(signature: Signature, dtype: str) -> Signature:
+    """With numbers of a type for its halves."""
     inputs, outputs = (tuple(_in_type(x, dtype) for x in side) for side in (signature.inputs, signature.outputs))
     return replace(signature, inputs=inputs, outputs=outputs)
+
+
+def _widened(signature: Signature, device: Device) -> Signature:
+    """In fp32, where there are units for 16 bits, which need not be slower: numbers can be widened as they are read.
+
+    What part of its peak a small op attains falls as the peak rises, so the H200's part in 16 bits is too little for a device
+    whose units of 16 bits are fewer times as fast as its fp32 ones.
+    """
+    wanted = peak_name(signature, tf32=False)
+    fast = wanted in HALVES and device.unit(wanted) in HALVES
+    return _of_type(signature, DTYPES["fp32"]) if fast else signature
+
+
+def _in_tiles(signature: Signature) -> Signature:
+    """A product whose last tiles are filled up with rows and columns that nobody needs; as it is, where its numbers lie apart."""
+    sides = (signature.inputs, signature.outputs)
+    dense = all(_filled(x) is not None for side in sides for x in side)
+    if operator_of(signature.name).family != "matmul" or not dense:
+        return signature
+    inputs, outputs = (tuple(_filled(x) or x for x in side) for side in sides)
+    return replace(signature, inputs=inputs, outputs=outputs)
+
+
+def _filled(x: Layout) -> Layout | None:
+    """A matrix of whole tiles, in the order in which it lies; None: it has gaps."""
+    shape = (*x.shape[:-2], *(math.ceil(size / _TILE) * _TILE for size in x.shape[-2:]))
+    if x.is_contiguous:
+        return Layout.contiguous(shape, x.dtype)
+    if len(shape) == _MATRIX and x.strides == (1, x.shape[0]):
+        return Layout(shape, (1, shape[0]), x.dtype)
+    return None
 
 
 def _in_type(x: Layout, dtype: str) -> Layout:

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from foretell.cost.collectives import compute_slowdown
 from foretell.cost.model import CostModel
 from foretell.engine import engine_digest
 from foretell.errors import InputError
@@ -22,6 +23,7 @@ from foretell.graph import Graph
 from foretell.hardware import Cluster, Device
 from foretell.hardware import host as known_host
 from foretell.laws.floor import least_seconds
+from foretell.laws.halves import seconds_of_one_half
 from foretell.laws.scope import COMPARED_ON, Step
 from foretell.units import Bytes, Dollars, Seconds
 
@@ -60,6 +62,9 @@ class Answer:
     device_high: Seconds | None
     host: Seconds
     waits: Seconds  # communication, bubble, stragglers, trainer and input that the step shows
+    exposed: Seconds  # communication of those
+    taken: Seconds  # that a rank's compute loses to communication which runs with it, at most
+    of_one_half: Seconds  # of the device: what fp16 or bf16 has to itself
     allocated: Bytes
     broken_down: Bytes
     reserved: Bytes
@@ -105,6 +110,9 @@ class Answer:
             device_high=found.device_time.high,
             host=found.host_time.seconds,
             waits=sum(wait.seconds for wait in waits),
+            exposed=found.exposed_communication.seconds,
+            taken=_taken(found, cluster),
+            of_one_half=max(seconds_of_one_half(rank) for rank in found.ranks),
             allocated=memory.allocated,
             broken_down=sum(asdict(memory.breakdown).values()),
             reserved=memory.reserved,
@@ -211,6 +219,11 @@ def _bettered(device: Device, fact: str) -> Device:
         vector = {unit: rate * BETTER for unit, rate in device.vector_peaks.items()}
         return replace(device, peaks=more, vector_peaks=vector)
     return replace(device, **{fact: getattr(device, fact) * BETTER}) if fact else device
+
+
+def _taken(found: Forecast, cluster: Cluster) -> Seconds:
+    slower = max(compute_slowdown(rank.role.collectives, cluster, rank.device) for rank in found.ranks)
+    return (1 - 1 / slower) * found.resources.network_tx.active_seconds
 
 
 def _fastest_link(cluster: Cluster) -> float:

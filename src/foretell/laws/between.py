@@ -22,13 +22,11 @@ def usual(step: Step, precision: str, on: str, **other: str) -> Case:
 
 
 def is_at_least(one: Device, other: Device, precision: str) -> bool:
-    """Whether a board is of the same make and kind as another, not older, and no worse in any fact that forecasts go by."""
-    if one.name == other.name or (one.vendor, one.kind) != (other.vendor, other.kind):
+    """Whether a board is no worse than another in any fact that forecasts go by, and no older where they are of one make."""
+    if one.name == other.name or (one.kind == "cpu") != (other.kind == "cpu"):
+        return False  # a processor's cores, caches and clock do not compare with a board's
+    if one.vendor == other.vendor and not _is_as_new(one, other):
         return False
-    if (one.compute_capability or (0, 0)) < (other.compute_capability or (0, 0)):
-        return False
-    if one.compute_capability is None and one.architecture != other.architecture:
-        return False  # nothing says which is the older
     if any(getattr(one, fact) < getattr(other, fact) for fact in _FACTS) or one.inline_ecc > other.inline_ecc:
         return False
     if other.consumer > one.consumer or one.vector_peak("fp32") < other.vector_peak("fp32"):
@@ -38,8 +36,15 @@ def is_at_least(one: Device, other: Device, precision: str) -> bool:
     return all(one.peak(unit) >= other.peak(its) for unit, its in [*units, ("fp32", "fp32")])
 
 
+def _is_as_new(one: Device, other: Device) -> bool:
+    if one.compute_capability is None:
+        return one.architecture == other.architecture  # nothing else says which is the older
+    return one.compute_capability >= (other.compute_capability or (0, 0))
+
+
 @law(
-    "A board that is no worse than another in any published fact is no slower, on one host.",
+    "A board that is no worse than another in any published fact, whoever made them, is no slower, on one host; processors, "
+    "whose cores and caches are none of a board's, are compared with processors.",
     "all pairs of devices × precisions",
     Tolerance(
         part=0.1,
@@ -78,20 +83,23 @@ def better_facts(scope: Scope, answers: Answers) -> Iterator[Compared]:
 
 
 @law(
-    "Without the units of a precision, a device runs what it runs without naming it: fp32, torch-fp32 and tf32 are one.",
-    "devices without tf32 units",
+    "Without the units of a precision, a device runs what it runs without naming it: fp32, torch-fp32 and tf32 are one "
+    "without tf32 units, and fp16 and bf16 where the same units run both.",
+    "devices without tf32 units, or without those of a half precision",
+    Tolerance(part=0.02, why="ops without products were measured in both types, which differ by as much"),
 )
 def precision_without_units(scope: Scope, answers: Answers) -> Iterator[Compared]:
     for step in scope.steps:
         for device in scope.devices:
-            if device.unit("tf32") == "tf32" or "fp32" not in step.precisions:
-                continue
-            plain = answers(usual(step, "fp32", device.name))
-            for precision in {"torch-fp32", "tf32"} & set(step.precisions):
-                named = answers(usual(step, precision, device.name))
-                if plain is not None and named is not None:
-                    where = f"{step.name} on {device.name}: fp32 and {precision}"
-                    yield from equal(f"{where}, device seconds", named.device, plain.device)
+            if device.unit("tf32") != "tf32" and "fp32" in step.precisions:
+                plain = answers(usual(step, "fp32", device.name))
+                for precision in {"torch-fp32", "tf32"} & set(step.precisions):
+                    named = answers(usual(step, precision, device.name))
+                    if plain is not None and named is not None:
+                        where = f"{step.name} on {device.name}: fp32 and {precision}"
+                        yield from equal(f"{where}, device seconds", named.device, plain.device)
+            if device.unit("fp16") == device.unit("bf16"):
+                yield from _halves(step, device, answers)
 
 
 @law(
@@ -119,27 +127,38 @@ def _is_quicker(quick: str, slow: str, device: Device) -> bool:
 
 
 @law(
-    "Two half precisions at the same rate take the same time.",
+    "Two half precisions at the same rate take the same time, but for what one of them has to itself: it scales its loss, and on "
+    "NVIDIA boards torch has cuDNN run depthwise convolutions of fp16 alone.",
     "devices with both units",
-    Tolerance(part=0.15, why="fp16 scales its loss, and small convolutions of the two were measured a tenth apart"),
+    Tolerance(part=0.1, why="recurrent layers and small convolutions of the two were measured up to a tenth apart"),
 )
 def halves_alike(scope: Scope, answers: Answers) -> Iterator[Compared]:
     for step in scope.steps:
         for device in scope.devices:
-            for pair in (("bf16", "fp16"), ("amp-bf16", "amp-fp16")):
-                if not set(pair) <= set(step.precisions) or device.peak("bf16") != device.peak("fp16"):
-                    continue
-                one, other = (answers(usual(step, precision, device.name)) for precision in pair)
-                if one is not None and other is not None:
-                    yield from equal(f"{step.name} on {device.name}: {' and '.join(pair)}", one.device, other.device)
+            if device.peak("bf16") == device.peak("fp16"):
+                yield from _halves(step, device, answers)
+
+
+def _halves(step: Step, device: Device, answers: Answers) -> Iterator[Compared]:
+    for pair in (("bf16", "fp16"), ("amp-bf16", "amp-fp16")):
+        if not set(pair) <= set(step.precisions):
+            continue
+        one, other = (answers(usual(step, precision, device.name)) for precision in pair)
+        if one is not None and other is not None:
+            shared = [found.device - found.of_one_half for found in (one, other)]
+            yield from equal(f"{step.name} on {device.name}: {' and '.join(pair)}, device seconds of both", *shared)
 
 
 @law(
-    "A larger batch takes no less time and no less memory.",
+    "A larger batch takes no less time, allocates no less, and reserves no less than a smaller one allocates.",
     "devices × precisions × batches",
-    Tolerance(part=0.03, why="kernels and tiles change with a batch, and blocks of the allocator hold what they fit"),
+    Tolerance(part=0.03, why="kernels and tiles change with a batch"),
 )
 def batches(scope: Scope, answers: Answers) -> Iterator[Compared]:
+    """What is reserved may fall: blocks that nothing fits into at one batch are used at another.
+
+    So it was measured on an H200: VGG-16 at 1,347 images reserves 6 % less than at 1,295 (`bench/data/h200_memory_limits.jsonl`).
+    """
     for step in scope.steps:
         for precision in step.precisions:
             for device in scope.devices:
@@ -155,7 +174,7 @@ def batches(scope: Scope, answers: Answers) -> Iterator[Compared]:
                     yield Compared(where=f"{where}, step", number=small.step, limit=large.step)
                     yield Compared(where=f"{where}, device", number=small.device, limit=large.device)
                     yield Compared(where=f"{where}, allocated", number=small.allocated, limit=large.allocated)
-                    yield Compared(where=f"{where}, reserved", number=small.reserved, limit=large.reserved)
+                    yield Compared(where=f"{where}, reserved", number=small.allocated, limit=large.reserved)
 
 
 @law("A slower host never makes a step faster, and no device time longer.", "devices × hosts")

@@ -8,7 +8,8 @@ from typing import Final
 
 from foretell.cost.flops import total_flops
 from foretell.errors import InputError
-from foretell.laws.answers import Answer, Answers
+from foretell.hardware import fabric_of
+from foretell.laws.answers import Answer, Answers, Case, cluster_of
 from foretell.laws.between import usual
 from foretell.laws.law import Compared, Tolerance, equal, law
 from foretell.laws.scope import Scope
@@ -23,6 +24,7 @@ CONSERVED: Final = (
     "dp=2,tp=2,pp=2,grad_accumulation=4", "dp=2,pp=4,schedule=gpipe,grad_accumulation=8", "dp=4,cp=2", "dp=2,tp=2,cp=2",
 )  # fmt: skip
 _PIPE: Final = "dp=1,pp=4,grad_accumulation=8"
+_STAGES: Final = "dp=4,pp=2,grad_accumulation=4"
 _DATA: Final = "dp=8"
 _SHARDS: Final = ("dp=8,zero=0", "dp=8,zero=1", "dp=8,zero=2", "dp=8,zero=3")
 
@@ -62,23 +64,31 @@ def one_is_single(scope: Scope, answers: Answers) -> Iterator[Compared]:
 
 
 @law(
-    "More replicas take no less time and no less memory each.",
+    "More replicas take no less time and no less memory each; where devices are joined each to each, of which more use more of "
+    "their links, but for what fewer wait for theirs.",
     "devices × counts",
-    Tolerance(part=0.1, why="devices that are joined each to each use more of their links the more they are"),
 )
 def replicas(scope: Scope, answers: Answers) -> Iterator[Compared]:
+    counts = (1, *scope.counts)
     for step in scope.steps:
         for device in scope.devices:
-            found = [
-                answers(usual(step, step.precisions[0], device.name if count == 1 else f"1x{count}x{device.name}"))
-                for count in (1, *scope.counts)
+            cases = [
+                usual(step, step.precisions[0], device.name if count == 1 else f"1x{count}x{device.name}")
+                for count in counts
             ]
-            for (few, one), (many, other) in pairwise(zip((1, *scope.counts), found, strict=True)):
+            for (few, case), (many, larger) in pairwise(zip(counts, cases, strict=True)):
+                one, other = answers(case), answers(larger)
                 if one is None or other is None:
                     continue
                 where = f"{step.name} on {device.name}: {few} and {many} replicas"
-                yield Compared(where=f"{where}, step", number=one.step, limit=other.step)
+                gained = one.exposed if _lanes(larger, few) < _lanes(larger, many) else 0.0
+                yield Compared(where=f"{where}, step", number=one.step - gained, limit=other.step)
                 yield Compared(where=f"{where}, bytes", number=one.total, limit=other.total)
+
+
+def _lanes(case: Case, count: int) -> float:
+    """The part of a device's links to its neighbours that so many of them use."""
+    return min(count / max(fabric_of(node.inside).full_at for node in cluster_of(case).nodes), 1.0)
 
 
 @law("Nodes that are written out are the same cluster.", "devices that share a node")
@@ -95,11 +105,7 @@ def written_out(scope: Scope, answers: Answers) -> Iterator[Compared]:
                     yield from equal(f"{step.name}: {texts[0]} and {text}", other.step, first.step)
 
 
-@law(
-    "A forecast of more devices is no surer.",
-    "devices × counts",
-    Tolerance(part=0.01, why="a replica's device copies gradients into buckets, so its host counts a little less"),
-)
+@law("A forecast of more devices is no surer.", "devices × counts")
 def more_is_no_surer(scope: Scope, answers: Answers) -> Iterator[Compared]:
     for step in scope.steps:
         for device in scope.devices:
@@ -121,10 +127,25 @@ def shards_take_less(scope: Scope, answers: Answers) -> Iterator[Compared]:
     yield from _falling(scope, answers, _SHARDS, lambda a: a.allocated, "allocated bytes")
 
 
-@law("Communication that the step does not wait for takes no longer.", "overlap under zero = 0 to 3, with tp and pp")
+@law(
+    "Communication that the step does not wait for takes no longer; in a pipeline, but for the units that it takes from a pass "
+    "which the next stage waits for.",
+    "overlap under zero = 0 to 3, with tp and pp",
+)
 def overlap(scope: Scope, answers: Answers) -> Iterator[Compared]:
-    for plan in (*_SHARDS, "dp=4,tp=2", "dp=4,pp=2,grad_accumulation=4"):
+    for plan in (*_SHARDS, "dp=4,tp=2"):
         yield from _falling(scope, answers, (f"{plan},overlap=false", plan), lambda a: a.step, "step seconds")
+    stages = Plan.parse(_STAGES).pp
+    for step in scope.steps:
+        for device in scope.devices:
+            where = f"1x{scope.many}x{device.name}"
+            plain, hidden = (
+                answers(usual(step, step.precisions[0], where, plan=f"{_STAGES},overlap={word}"))
+                for word in ("false", "true")
+            )
+            if plain is not None and hidden is not None:
+                named = f"{step.name} on {scope.many} × {device.name}: {_STAGES}, overlapped and not, step seconds"
+                yield Compared(where=named, number=hidden.step, limit=plain.step + (stages - 1) * hidden.taken)
 
 
 @law(

@@ -12,8 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
+import numpy as np
+
 from foretell.cost.model import CostModel
 from foretell.distribution import Z90, Distribution, LogNormal, interval
+from foretell.forecasting.communication_copies import with_copies
 from foretell.forecasting.profile_purpose import profile_of_other_devices
 from foretell.forecasting.run import Placed, Run
 from foretell.forecasting.step import RoleStep
@@ -33,6 +36,7 @@ WIDEST: Final = 2.2  # times its low end that the high end is where nothing need
 _UNEVEN: Final = 2.5  # times as long as the other that a side of an interval is at most, as a logarithm
 _PACE: Final = 0.7  # of the device's seconds that make a host count
 _MANY: Final = 0.3  # part of a step
+_ROUNDING: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +160,7 @@ def _several(
     assert parts is not None
     own = errors if isinstance(errors, Calibration) else None
     by_jobs = jobs.step_time(ran.timeline.period + ran.stragglers + added, parts, spread)
-    alone = _alone(_without_others(ran.slowest), ran.slowest.node.device, errors)
+    alone = _alone(_without_others(ran.slowest, model), ran.slowest.node.device, errors)
     step = _no_surer(by_jobs, _wider(alone, spread)).shifted(fixed)
     device = _within(_device(ran.slowest, errors), step)
     grounds = Caveat("calibrated-by-jobs", jobs.source)
@@ -170,10 +174,13 @@ def _several(
     )
 
 
-def _without_others(placed: Placed) -> RoleStep:
-    """The ops of a rank, had it nobody to wait for."""
-    alone = replace(placed.role, collectives=())
-    return RoleStep(role=alone, priced=placed.priced, durations=replace(placed.durations, collectives=[]))
+def _without_others(placed: Placed, model: CostModel) -> RoleStep:
+    """The ops of a rank, had it nobody to wait for, nor to copy anything for."""
+    taken = placed.durations.device
+    copies = with_copies(placed.role, np.zeros_like(taken), model, placed.node.device)
+    own = np.where(taken - copies > _ROUNDING * taken, taken - copies, 0.0)
+    durations = replace(placed.durations, device=own, collectives=[])
+    return RoleStep(role=replace(placed.role, collectives=()), priced=placed.priced, durations=durations)
 
 
 def _no_surer(step: LogNormal, alone: LogNormal) -> LogNormal:
