@@ -61,9 +61,34 @@ def test_a_service_searches_and_its_answer_has_an_address(address: str, run_fore
     assert there.returncode == 0, there.stderr
     own, shared = (json.loads(each.stdout)["recommended"] for each in (here, there))
     assert (own["plan"], own["time"]) == (shared["plan"], shared["time"])
+    option = ("--host", "epyc-milan", "--recompute", "auto", "--search", "offload")
+    here, there = run_foretell(*asked, *option), run_foretell(*asked, *option, "--server", address)
+    assert there.returncode == 0, there.stderr
+    assert json.loads(there.stdout)["recommended"] == json.loads(here.stdout)["recommended"]
     place = re.search(r"To share: (\S+)", there.stderr)
     assert place
     assert httpx.get(place[1], follow_redirects=True).status_code == 200
+
+
+def test_a_service_searches_for_a_script_and_its_choice_is_handed_over(
+    address: str, run_foretell: Run, tmp_path: Path
+) -> None:
+    """What needs the code, its step and the files of tools, is done here."""
+    script, file = tmp_path / "train.py", tmp_path / "job.sh"
+    script.write_text(
+        "import torch\nfrom torch.nn import Linear\n"
+        "model = Linear(64, 64).cuda()\noptimizer = torch.optim.SGD(model.parameters(), 0.1)\n"
+        "for _ in range(3):\n    loss = model(torch.randn(8, 64, device='cuda')).sum()\n    loss.backward()\n"
+        "    optimizer.step()\n    optimizer.zero_grad()\n"
+    )
+    asked = ("plan", str(script), "--on", "2xh100-sxm", "--samples", "1e6", "--to", f"torchrun={file}")
+    found = run_foretell(*asked, "--server", address)
+    assert found.returncode == 0, found.stderr
+    assert "torchrun" in file.read_text()
+    again = run_foretell(*asked, "--server", address)
+    assert (again.returncode, "is there already" in again.stderr) == (2, True)
+    refused = run_foretell(*asked, "--server", address, "--force", "--html", str(tmp_path / "a.html"))
+    assert (refused.returncode, "--html cannot be had" in refused.stderr) == (2, True)
 
 
 def test_the_client_says_what_the_library_says(address: str) -> None:

@@ -457,11 +457,20 @@ def power(
     write: Annotated[
         Path | None, typer.Option("--write", metavar="FOLDER", help="Fit the numbers of a model's folder.")
     ] = None,
+    public: Annotated[
+        Path | None, typer.Option("--public", metavar="FOLDER", help="Instead, public runs on other boards.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Power of steps that ran for seconds, forecast and measured, and the numbers of it that a model ships with."""
     from foretell_bench.tables import power as bench
+    from foretell_bench.tables import public_power
 
+    if public is not None:
+        with progress() as say:
+            boards = list(public_power.run(public, say))
+        _show(public_power.figures(boards), as_json)
+        return
     if saved is not None:
         steps = bench.read(saved)
     else:

@@ -14,7 +14,7 @@ from foretell.errors import InputError, RequirementNotMet
 from foretell.units import parse_seconds
 
 if TYPE_CHECKING:
-    from foretell import Goal, JobLength, PlanResult, Space
+    from foretell import Choice, Goal, JobLength, Script, Space
 
 GOAL: Final = "What it must keep to"
 SPACE: Final = "What may be chosen"
@@ -135,14 +135,16 @@ def plan(
         search=dimensions,
     )
     if server is not None:
-        remote.refuse({"--html": html, "--to": to, "--vary": vary, "--recompute": recompute, "--prices": prices,
-                       "--measure": measure, "--ray": ray, "--host": host, "a script": script})  # fmt: skip
+        remote.refuse({"--html": html, "--vary": vary, "--prices": prices, "--measure": measure, "--ray": ray,
+                       "--search precision": "precision" in dimensions})  # fmt: skip
         question = _question(goal, space, job) | {"on": on, "plan": fixed, "model": model, "profile": profile}
-        if any(each is not None for each in (loader, jitter, expert_skew, trainer)):
+        if any(each is not None for each in (loader, jitter, expert_skew, trainer, host)):
             question["conditions"] = dataclasses.asdict(conditions)
-        chosen = options.read_settings(settings)
-        found = remote.plan(server, source, chosen, question, as_json=as_json, cache=not no_cache)
-        if require and found["recommended"] is None:
+        step, chosen = source if script is None else _alone(script, space, on), options.read_settings(settings)
+        found = remote.plan(server, step, chosen, question, as_json=as_json, cache=not no_cache)
+        best = None if found["recommended"] is None else foretell.Choice.from_dict(found["recommended"])
+        _hand_over(best, found["workload"], found["reason"], files, command)
+        if require and best is None:
             raise RequirementNotMet(found["reason"])
         return
     with progress() as report:
@@ -166,9 +168,20 @@ def plan(
     if html is not None:
         write_plan(result, html)
         note(f"Report written to {html}")
-    _hand_over(result, files, command)
+    _hand_over(result.recommended, result.workload, result.reason, files, command)
     if require and result.recommended is None:
         raise RequirementNotMet(result.reason)
+
+
+def _alone(script: Script, space: Space, on: str | None) -> Script:
+    """The script in one process, on the first device that may be chosen: its step is captured here, plans searched there."""
+    from foretell import Cluster, Plan
+    from foretell.forecasting.question import on_cluster
+
+    first = space.clusters(None if on is None else Cluster.parse(on))[0].nodes[0].device.name
+    whole = options.on_any_number(script)
+    assert whole is not None
+    return on_cluster(whole, Cluster.parse(first), Plan())
 
 
 def _question(goal: Goal, space: Space, job: JobLength) -> dict[str, Any]:
@@ -176,6 +189,8 @@ def _question(goal: Goal, space: Space, job: JobLength) -> dict[str, Any]:
     asks: dict[str, Any] = dataclasses.asdict(goal) | {"job": dataclasses.asdict(job)}
     names = ("gpus", "max_devices", "global_batch", "batches", "prices", "term", "region", "instances", "search")
     asks |= {name: getattr(space, name) for name in names}
+    if space.recompute != type(space)().recompute:
+        asks["recompute"] = space.recompute
     return {name: list(value) if isinstance(value, tuple) else value for name, value in asks.items() if value}
 
 
@@ -238,15 +253,15 @@ def _files_of(to: Sequence[str], force: bool) -> list[tuple[str, Path]]:
     return files
 
 
-def _hand_over(result: PlanResult, files: Sequence[tuple[str, Path]], command: str) -> None:
+def _hand_over(best: Choice | None, name: str, reason: str, files: Sequence[tuple[str, Path]], command: str) -> None:
     """Write the recommended choice for each tool."""
     from foretell.planner.handover import hand_over
 
-    if files and result.recommended is None:
-        raise RequirementNotMet(f"there is nothing to hand over. {result.reason}")
+    if files and best is None:
+        raise RequirementNotMet(f"there is nothing to hand over. {reason}")
     for tool, path in files:
-        assert result.recommended is not None
-        text = hand_over(result.recommended, tool, command=command, name=result.workload)
+        assert best is not None
+        text = hand_over(best, tool, command=command, name=name)
         path.write_text(text, encoding="utf-8")
         note(f"Written for {tool} to {path}")
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
+    from foretell import Script
+
 
 def refuse(given: Mapping[str, object]) -> None:
     """What needs the timeline or many captures, which stay here."""
@@ -58,14 +60,20 @@ def predict(
 
 
 def plan(
-    server: str, source: str, settings: Mapping[str, str], question: Mapping[str, Any], *, as_json: bool, cache: bool
+    server: str,
+    source: str | Script,
+    settings: Mapping[str, str],
+    question: Mapping[str, Any],
+    *,
+    as_json: bool,
+    cache: bool,
 ) -> dict[str, Any]:
     """Let the service search; print what it found, and the address where others see it."""
     import foretell
     from foretell.serve.client import Client
 
     with progress() as report, Client(server) as client:
-        graph = foretell.capture_graph(source, settings, progress=report, cache=cache)
+        graph = foretell.capture_graph(source, settings or None, progress=report, cache=cache)
         job = client.plans(graph, **question)
         report(f"{server} searches for {graph.name}")
         found: dict[str, Any] = client.result(job)

@@ -104,6 +104,9 @@ class PlanRequest(GraphJobRequest):
         description="A table of prices as CSV, as `foretell plan --prices` reads it, instead of the catalog's.",
     )
     instances: bool = Field(default=False, description="Try every instance that rents the gpus, with its own network.")
+    search: Annotated[list[Text], Field(max_length=10)] = Field(
+        default=[], description="What to try beside plans and batches.", examples=[["offload", "spot"]]
+    )
 
     def check(self) -> None:
         super().check()
@@ -117,7 +120,9 @@ class PlanRequest(GraphJobRequest):
         counts = {name: getattr(self, name) for name in ("samples", "tokens", "epochs", "dataset")}
         if self.job is not None and any(count is not None for count in counts.values()):
             raise InputError("a job has its length already. Give job, or samples, tokens or epochs.")
-        length = JobLength.usual(**counts, spot=self.term == "spot") if self.job is None else self.job.made()
+        length = (
+            JobLength.usual(**counts, spot="spot" in (self.term, *self.search)) if self.job is None else self.job.made()
+        )
         given = {name: value for name in type(self).model_fields if (value := getattr(self, name)) is not None}
         if self.offers is not None:
             given["offers"] = _offers(self.offers)
