@@ -79,6 +79,7 @@ def list_graphs(service: ServiceDep, caller: Reader, most: Few = 100) -> list[Gr
 
 @router.get("/{hash}")
 def get_graph(hash: Hash, service: ServiceDep, caller: Reader) -> GraphSummary:
+    """What a graph of your team is about."""
     return _summary(service.graph(caller, hash))
 
 

@@ -110,6 +110,7 @@ def get_plans(id: Id, service: ServiceDep, caller: Reader) -> Response:
 
 @router.get("/jobs")
 def list_jobs(service: ServiceDep, caller: Reader, most: Few = 100) -> list[JobSummary]:
+    """The long work of your team, the newest first."""
     wanted = select(Job).filter_by(team_id=caller.team).order_by(Job.created.desc()).limit(most)
     with service.database.reading() as session:
         return [_summary(row) for row in session.scalars(wanted)]
@@ -117,11 +118,13 @@ def list_jobs(service: ServiceDep, caller: Reader, most: Few = 100) -> list[JobS
 
 @router.get("/jobs/{id}")
 def get_job(id: Id, service: ServiceDep, caller: Reader) -> JobSummary:
+    """How far a job is."""
     return _summary(service.jobs.queue.get(caller, id))
 
 
 @router.get("/jobs/{id}/result", response_class=Response)
 def get_result(id: Id, service: ServiceDep, caller: Reader) -> Response:
+    """What came out, as `--json` prints it; 409 until the job is done."""
     job = service.jobs.queue.get(caller, id)
     if job.state != "done":
         raise Problem(409, f"the job is {job.state}. {job.message}", got=job.state, allowed="done", next="Wait for it.")

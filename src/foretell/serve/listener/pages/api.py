@@ -78,7 +78,11 @@ def _answers(answer: Mapping[str, Any], schema: Mapping[str, Any]) -> Iterator[s
         many = "a list of " if about["schema"].get("type") == "array" else ""
         known = name in schema["components"]["schemas"]
         shown = f'{many}<a href="#{escape(name)}">{escape(name)}</a>' if known else escape(media)
-        yield shown if known else f"{shown}. {escape(answer['description'])}".removesuffix(" Successful Response")
+        yield (
+            shown
+            if known
+            else f"{shown}. {escape(answer['description']).replace('`', '')}".removesuffix(" Successful Response")
+        )
 
 
 def _schemas(schema: Mapping[str, Any]) -> str:

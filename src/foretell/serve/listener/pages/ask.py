@@ -104,7 +104,7 @@ def _page(service: Service, caller: Caller, form: Form, problem: Problem | None 
         '<p class="soft">Time, memory and cost of a step, before anything runs.</p>'
         + (trouble(problem) if problem else "")
         + '<form class="ask" method="post" action="/ask" enctype="multipart/form-data" hx-boost="true" '
-        'hx-encoding="multipart/form-data" hx-indicator="#busy" hx-disabled-elt="find button">'
+        'hx-encoding="multipart/form-data" hx-indicator="#busy" hx-disabled-elt="find button" hx-disinherit="hx-disabled-elt hx-indicator">'
         + workload_fields(service, caller, values)
         + hardware_fields(chosen)
         + f'<fieldset><legend>Priced by</legend><div class="row">{settings.model_and_profile(service, caller, values)}</div>'

@@ -131,7 +131,7 @@ def _page(service: Service, caller: Caller, form: Form, problem: Problem | None 
         '<p class="soft">Searches devices, numbers of them and ways to parallelize; what no other beats in time and cost is drawn.</p>'
         + (trouble(problem) if problem else "")
         + '<form class="ask" method="post" action="/planner" enctype="multipart/form-data" hx-boost="true" '
-        'hx-encoding="multipart/form-data" hx-indicator="#busy" hx-disabled-elt="find button">'
+        'hx-encoding="multipart/form-data" hx-indicator="#busy" hx-disabled-elt="find button" hx-disinherit="hx-disabled-elt hx-indicator">'
         + workload_fields(service, caller, values)
         + f"<fieldset><legend>The job</legend>{settings.fields(_JOB, values)}</fieldset>"
         + f"<fieldset><legend>What it must keep to</legend>{settings.fields(_GOAL, values)}</fieldset>"
@@ -168,7 +168,7 @@ def _devices(form: Form) -> str:
         f'<label class="tick"><input type="checkbox" name="instances" value="yes"{mark}>'
         "<span>Every instance that rents them, each with its own network</span></label>"
     )
-    return f'<div class="ticks">{boxes}</div>{settings.fields({"others": others}, form.texts_by_name())}{every}'
+    return f'<div class="ticks">{boxes}</div>{settings.entry("others", others, form.text("others"))}{every}'
 
 
 def _prices(values: Mapping[str, str]) -> str:

@@ -70,11 +70,12 @@ def given(form: Form, names: tuple[str, ...] = QUESTION) -> dict[str, str]:
 def fields(settings: Mapping[str, Setting], values: Mapping[str, str]) -> str:
     """Inputs side by side, each with its note."""
     return (
-        f'<div class="row">{"".join(_field(name, each, values.get(name, "")) for name, each in settings.items())}</div>'
+        f'<div class="row">{"".join(entry(name, each, values.get(name, "")) for name, each in settings.items())}</div>'
     )
 
 
-def _field(name: str, setting: Setting, value: str) -> str:
+def entry(name: str, setting: Setting, value: str) -> str:
+    """One input with its label."""
     options = "".join(f'<option value="{escape(each)}"></option>' for each in setting.listed())
     listed = f' list="of-{name}"' if options else ""
     known = f'<datalist id="of-{name}">{options}</datalist>' if options else ""

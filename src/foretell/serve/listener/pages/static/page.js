@@ -1,4 +1,4 @@
-// What the pages do beyond links, forms and htmx: the name of a dropped file, and a part of the timeline chosen by dragging.
+// What the pages do beyond links, forms and htmx: the name of a dropped file, tables to scroll, and a part of the timeline chosen by dragging.
 "use strict";
 
 document.addEventListener("change", (event) => {
@@ -10,6 +10,16 @@ document.addEventListener("change", (event) => {
 for (const [kind, over] of [["dragover", true], ["dragleave", false], ["drop", false]]) {
   document.addEventListener(kind, (event) => event.target.closest?.(".drop")?.classList.toggle("over", over));
 }
+
+// A table that is wider than its place can be scrolled by keyboard.
+const reachable = () => {
+  for (const place of document.querySelectorAll(".scroll")) {
+    if (place.scrollWidth > place.clientWidth + 1) place.tabIndex = 0;
+    else place.removeAttribute("tabindex");
+  }
+};
+for (const kind of ["DOMContentLoaded", "htmx:afterSettle"]) document.addEventListener(kind, reachable);
+addEventListener("resize", reachable);
 
 // The drawing's labels are on the left; shares of the step begin after them.
 const LABELS = 92;
