@@ -118,5 +118,4 @@ def test_a_fit_trains_a_network(
     assert with_.embedding(graph, h200).shape == (16,)
     monkeypatch.setattr(interaction, "is_installed", lambda: False)
     assert fit([store], tmp_path / "with", intervals=False, workers=1).network == 0
-    load_model.cache_clear()
     assert load_model(str(tmp_path / "with")).interaction is None

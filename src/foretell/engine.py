@@ -9,10 +9,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from functools import cache
+from functools import cache, lru_cache
 from itertools import groupby
 from pathlib import Path
 from typing import Final
+
+from foretell.folders import Stamps
 
 _PACKAGE: Final = Path(__file__).parent
 
@@ -27,15 +29,15 @@ def engine_digest(*rooms: str) -> str:
     return _files_digest([*_PACKAGE.glob("*.py"), *(path for room in inside for path in room.rglob("*"))])
 
 
-@cache
-def folder_digest(folder: Path) -> str:
-    """Digest a folder's files, once per process: a model that is loaded stays loaded, too."""
-    return _files_digest(folder.rglob("*"))
+@lru_cache(maxsize=64)
+def stamped_digest(files: Stamps) -> str:
+    """Digest the content of files, which are read once for each state that they are in."""
+    return _files_digest(Path(path) for path, *_ in files)
 
 
-def digest(*parts: object) -> str:
-    """Name an answer by this engine and by the content of everything else that it rests on."""
-    return hashlib.sha256("".join(_content((engine_digest(), *parts))).encode()).hexdigest()
+def digest(*parts: object, rooms: tuple[str, ...] = ()) -> str:
+    """Name an answer by this engine, or those rooms of it that decide, and by the content of all else that it rests on."""
+    return hashlib.sha256("".join(_content((engine_digest(*rooms), *parts))).encode()).hexdigest()
 
 
 def _files_digest(paths: Iterable[Path]) -> str:

@@ -32,6 +32,8 @@ LIMITS: Final[Mapping[str, int]] = {
     "bytes of a graph's storages": 2**56,
     "characters of a name": 1_000,
     "levels of a module's name": 100,
+    "devices of a question": 2**17,
+    "nodes of a question": 2**14,
 }
 
 _MAX_DOTS: Final = 100  # on a line of TOML, whose parser takes the square of a dotted key's length

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +24,8 @@ GRAPH = Path(__file__).parents[1] / "fuzz" / "bases" / "experts.graph"
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    yield Path(shutil.copytree(SHIPPED / "h200-2026.11", tmp_path / "model"))
-    load_model.cache_clear()
+def folder(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(SHIPPED / "h200-2026.11", tmp_path / "model"))
 
 
 def changed(path: Path, **changes: Any) -> None:

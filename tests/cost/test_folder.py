@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,11 +22,10 @@ BEFORE = "h200-2026.11.2"
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
+def folder(tmp_path: Path) -> Path:
     for name in (FIRST, BEFORE, DEFAULT):
         shutil.copytree(SHIPPED / name, tmp_path / name)
-    yield tmp_path / DEFAULT
-    load_model.cache_clear()
+    return tmp_path / DEFAULT
 
 
 def inherit(folder: Path, name: object) -> None:

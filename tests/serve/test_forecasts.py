@@ -6,18 +6,23 @@ import io
 import json
 import random
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from sqlalchemy import update
 
 import foretell
 from foretell import Graph
+from foretell.profile import Profile, Residuals
 from foretell.serve.database.connect import now
-from foretell.serve.database.tables import StoredProfile
+from foretell.serve.database.tables import StoredForecast, StoredProfile
 from foretell.serve.inference_engine import InferenceEngine
 from foretell.serve.problems import Problem
+from foretell.serve.requests import ForecastRequest
 from foretell.serve.settings import Settings
 from foretell.serve.worker import pack
 from foretell.supervisor import Child
@@ -62,6 +67,37 @@ def test_an_answer_is_found_again_after_a_restart(open_service: Open, database_u
     assert client.get(f"/v1/forecasts/{listed[0]['id']}").content == first.content
 
 
+def test_arrays_of_a_profile_that_were_fitted_again_name_another_answer(tmp_path: Path) -> None:
+    """They lie beside it under a name that the profile says, which need not be its own."""
+    arrays = Residuals(columns=("a",), scales=(1.0,), points=((0.0,),), weights=(0.5,))
+    path = Profile(name="first", residuals=arrays).save(tmp_path / "first.toml").rename(tmp_path / "ours.toml")
+    question = ForecastRequest(graph="0" * 64, on="h200", profile="ours")
+    before = question.key(path)
+    replace(arrays, weights=(0.25,)).save(tmp_path / "first.safetensors")
+    assert question.key(path) != before
+
+
+def test_a_worker_with_other_files_keeps_no_answer(
+    client: TestClient, graph_file: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it prices by is not what the question was named by: the catalog is another one there."""
+    question = {"graph": send(client, graph_file), "on": "l40s"}
+    (tmp_path / "hosts").mkdir()
+    (tmp_path / "hosts" / "ours.toml").write_text("")
+    monkeypatch.setenv("FORETELL_CATALOG", str(tmp_path))  # of this process, not of its workers
+    answer = client.post("/v1/forecasts", json=question)
+    assert answer.status_code == 503
+    assert "changed while this was priced" in answer.json()["what"]
+    assert client.get("/v1/forecasts").json() == []
+
+
+@pytest.mark.parametrize("on", ["262144x1xh100-sxm", "1048576xh100-sxm", "20000x4xt4", "9000xt4+" * 50 + "t4"])
+def test_a_question_is_bounded_before_it_is_read(client: TestClient, on: str) -> None:
+    answer = client.post("/v1/forecasts", json={"graph": "0" * 64, "on": on})
+    assert answer.status_code == 422
+    assert "a cluster has at most" in answer.json()["what"]
+
+
 def test_a_profile_that_was_fitted_again_answers_anew(client: TestClient, graph_file: bytes) -> None:
     """Though the question is the same in every word."""
     service = client.app.state.service  # type: ignore[attr-defined]
@@ -83,11 +119,16 @@ def test_another_engine_answers_anew(open_service: Open, graph_file: bytes, monk
     client = open_service()
     question = {"graph": send(client, graph_file), "on": "h200"}
     first = client.post("/v1/forecasts", json=question)
-    monkeypatch.setattr("foretell.engine.engine_digest", lambda: "another")
-    again, at_hand = (client.post("/v1/forecasts", json=question) for _ in range(2))
-    upgraded = open_service().post("/v1/forecasts", json=question)
-    found = [answer.headers["foretell-forecast"] for answer in (first, again, at_hand, upgraded)]
-    assert found[0] != found[1] == found[2] == found[3]
+    with monkeypatch.context() as before:
+        before.setattr("foretell.engine.engine_digest", lambda *rooms: "another")
+        key = ForecastRequest(**question).key(None)
+        assert client.post("/v1/forecasts", json=question).status_code == 503  # its workers are of this one
+    with client.app.state.service.database.writing() as session:  # type: ignore[attr-defined]
+        session.execute(update(StoredForecast).values(key=key))
+    upgraded = open_service()
+    again, at_hand = (upgraded.post("/v1/forecasts", json=question) for _ in range(2))
+    found = [answer.headers["foretell-forecast"] for answer in (first, again, at_hand)]
+    assert found[0] != found[1] == found[2]
 
 
 def test_the_same_question_at_once_is_priced_once(client: TestClient, graph_file: bytes) -> None:

@@ -15,8 +15,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from foretell import engine
 from foretell.capture.reads import digest
-from foretell.engine import engine_digest
 from foretell.errors import GraphFileError
 from foretell.graph import VERSION, Graph
 from foretell.graph.file import write_whole
@@ -41,8 +41,7 @@ def key(source: str, settings: Mapping[str, str]) -> str:
     where = [str(path.resolve()), digest(path)] if path.exists() else []
     if ":" in source and not where:  # a module is looked up from here
         where = [os.getcwd(), os.environ.get("PYTHONPATH", "")]
-    question = [source, where, sorted(settings.items()), _versions(), engine_digest(*_ROOMS), VERSION]
-    return hashlib.sha256(json.dumps(question).encode()).hexdigest()[:32]
+    return engine.digest(source, where, settings, _versions(), VERSION, rooms=_ROOMS)[:32]
 
 
 def get(key: str) -> Graph | None:

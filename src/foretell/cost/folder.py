@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from foretell.cost.files import reading
+from foretell.engine import stamped_digest
 from foretell.errors import ModelError
+from foretell.folders import Stamps, stamps
 from foretell.limits import read_bytes, read_json
 
 SHIPPED: Final = Path(__file__).parent / "models"
@@ -81,6 +83,16 @@ def _before(folder: Path) -> Path | None:
     if not isinstance(name, str) or Path(name).name != name or not (folder.parent / name / CARD).is_file():
         raise ModelError(f"{folder / CARD} inherits from {name!r}, which is no model beside it. Copy that folder too.")
     return folder.parent / name
+
+
+def state_of(folder: Path) -> Stamps:
+    """The files of a model that was fitted here, and of those that it inherits from, as they are now."""
+    return tuple(stamp for version in versions(folder) for stamp in stamps(version))
+
+
+def content_of(folder: Path | None) -> str:
+    """Digest a model's files; those that are shipped are part of the engine's own digest."""
+    return "" if folder is None or folder.parent == SHIPPED else stamped_digest(state_of(folder))
 
 
 def seal(folder: Path) -> None:

@@ -21,7 +21,7 @@ from foretell.cost.attention_kernels import as_run_on
 from foretell.cost.beyond_trees import beyond_trees
 from foretell.cost.features import describe
 from foretell.cost.files import reading
-from foretell.cost.folder import CARD, check_seal, file_of
+from foretell.cost.folder import CARD, check_seal, file_of, state_of
 from foretell.cost.folder import DEFAULT as DEFAULT
 from foretell.cost.folder import SHIPPED as SHIPPED
 from foretell.cost.host import FILE, HostCosts, usual_costs
@@ -34,6 +34,7 @@ from foretell.cost.roofline import Price, on_tf32, price_calls
 from foretell.cost.transfer import FILE as GENERATIONS_FILE
 from foretell.cost.transfer import Generations, transferred
 from foretell.errors import ModelError, did_you_mean
+from foretell.folders import Stamps
 from foretell.graph import Graph, Signature
 from foretell.graph.calls import Calls
 from foretell.graph.operators import operator_of
@@ -206,20 +207,28 @@ def names() -> list[str]:
     return [ROOFLINE, *sorted(path.name for path in SHIPPED.iterdir() if path.is_dir())]
 
 
-@functools.cache
 def load_model(name: str = DEFAULT) -> CostModel:
-    """A shipped model by its name, or the folder of one that was fitted."""
-    if name == ROOFLINE:
-        return CostModel(name=ROOFLINE)
+    """A shipped model by its name, or the folder of one that was fitted, read again once its files have changed."""
     folder = SHIPPED / name
-    if not folder.is_dir():
-        folder = Path(name)
+    if name == ROOFLINE or folder.is_dir():
+        return _shipped(name)
+    folder = Path(name)
     if not folder.is_dir():
         known = names()
         raise ModelError(
             f"no model {name!r}. {did_you_mean(name, known)}Shipped: {', '.join(known)}; or give the folder of one "
             "that `foretell fit` wrote."
         )
+    return _read(folder, state_of(folder))
+
+
+@functools.cache
+def _shipped(name: str) -> CostModel:
+    return CostModel(name=ROOFLINE) if name == ROOFLINE else _read(SHIPPED / name, ())
+
+
+@functools.lru_cache(maxsize=8)
+def _read(folder: Path, state: Stamps) -> CostModel:
     check_seal(folder)
     others, network, errors = (file_of(folder, name) for name in (GENERATIONS_FILE, interaction.FILE, ERRORS_FILE))
     operators = OperatorModels.load((file_of(folder, OPERATORS_FILE) or folder / OPERATORS_FILE).parent)

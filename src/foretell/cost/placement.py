@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from foretell.hardware import Node
 from foretell.program import Group
 
@@ -47,7 +49,7 @@ def placements_on(nodes: tuple[Node, ...], group: Group) -> tuple[Placement, ...
         kept = _placed[id(nodes)] = (nodes, {})
     by_group = kept[1]
     if group not in by_group:
-        by_group[group] = placements(group, tuple(node.count for node in nodes))
+        by_group[group] = placements(group, tuple([node.count for node in nodes]))
     return by_group[group]
 
 
@@ -69,18 +71,16 @@ def _placement(group: Group, counts: tuple[int, ...], number: int) -> Placement:
     block, offset = divmod(number, group.stride)
     start = block * group.stride * group.size + offset
     end = start + (group.size - 1) * group.stride
-    low, nodes = 0, 0
-    seats: dict[tuple[int, int, int, int], Seat] = {}
-    for node, devices in enumerate(counts):
-        first = start if start >= low else start + -(-(low - start) // group.stride) * group.stride
-        last = min(end, low + devices - 1)
-        if low <= first <= last:
-            members = (last - first) // group.stride + 1
-            last = first + (members - 1) * group.stride
-            active = min(devices, members * group.count)
-            seats.setdefault(
-                (devices, members, first - low, last - low), Seat(node, members, first - low, last - low, active)
-            )
-            nodes += 1
-        low += devices
-    return Placement(nodes, tuple(seats.values()))
+    devices = np.array(counts, dtype=np.int64)
+    low = np.cumsum(devices) - devices
+    first = start + np.maximum(-(-(low - start) // group.stride), 0) * group.stride
+    members = (np.minimum(end, low + devices - 1) - first) // group.stride + 1  # not above 0: none of them is here
+    here = np.flatnonzero(members > 0)
+    looks = np.stack([devices, members, first - low], axis=1)[here]
+    _, alike = np.unique(looks, axis=0, return_index=True) if len(here) > 1 else (None, np.arange(len(here)))
+    seats = []
+    for at in sorted(alike.tolist()):
+        size, count, offset = looks[at].tolist()
+        last = offset + (count - 1) * group.stride
+        seats.append(Seat(int(here[at]), count, offset, last, min(size, count * group.count)))
+    return Placement(len(here), tuple(seats))

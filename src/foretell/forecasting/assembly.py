@@ -95,7 +95,7 @@ class Assembly:
         )
 
     def _host(self) -> HostDescription:
-        hosts = {node.host.name: node.host.op_seconds for node in self.cluster.nodes}
+        hosts = {node.host.name: node.host.op_seconds for node in self.cluster.kinds}
         return HostDescription(name=" + ".join(hosts), op_seconds=max(hosts.values()))
 
     @cached_property

@@ -47,6 +47,6 @@ def within_budget(question: Question, model: CostModel) -> Question:
 
 
 def _is_within(question: Question, share: float, model: CostModel) -> bool:
-    devices = list({id(node.device): node.device for node in question.cluster.nodes}.values())
+    devices = list({id(node.device): node.device for node in question.cluster.kinds}.values())
     found = [rank_memory(role, device)[1] for role in program_of(question, model).roles for device in devices]
     return all(memory.fits and memory.total <= share * memory.capacity for memory in found)

@@ -40,7 +40,7 @@ class Collectives:
         key = _key(collective)
         if key not in self._known:
             if collective.kind in KINDS:
-                self._known[key] = max(host_seconds(collective, node) for node in set(self.cluster.nodes))
+                self._known[key] = max(host_seconds(collective, node) for node in self.cluster.kinds)
             else:
                 self._known[key] = self.factor * collective_seconds(collective, self.cluster, links=self.links)
         return self._known[key] * collective.turns

@@ -8,7 +8,7 @@ from foretell.hardware import Cluster
 
 def cluster_watts(cluster: Cluster, use: Use) -> float:
     """Of all devices together, each in use for such parts of the time."""
-    limit = sum(node.device.power_watts * node.count for node in cluster.nodes)
+    limit = sum(node.device.power_watts * node.count * times for node, times in cluster.runs)
     return limit * shipped_power().share(use)
 
 

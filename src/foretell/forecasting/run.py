@@ -280,10 +280,10 @@ def _nodes_of(program: Program, cluster: Cluster) -> list[tuple[Role, list[Node]
     for role in program.roles:
         seen: dict[int, Node] = {}
         start = 0
-        for node in cluster.nodes:
-            if start < first + role.count and start + node.count > first:
+        for node, times in cluster.runs:
+            if start < first + role.count and start + node.count * times > first:
                 seen[id(node)] = node
-            start += node.count
+            start += node.count * times
         places.append((role, list(seen.values())))
         first += role.count
     return places

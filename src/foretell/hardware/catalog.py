@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
 from foretell.errors import CatalogError
-from foretell.folders import named_folders, user_folders
+from foretell.folders import Stamps, named_folders, stamps, user_folders
 from foretell.hardware import catalog_file, driver_names
 from foretell.hardware.device import Device, Host, Instance, Link
 from foretell.hardware.fabric import Fabric
@@ -18,18 +19,20 @@ from foretell.hardware.fabric import Fabric
 SHIPPED = Path(__file__).parent / "catalog"
 T = TypeVar("T")
 Folders = tuple[Path, ...]
+State = tuple[Folders, Stamps]  # where files are looked for, and the user's own as they are now
 
 
 def folders() -> Folders:
     """Where files are looked for, first one wins: $FORETELL_CATALOG, ~/.config/foretell/catalog, the shipped ones."""
     found = user_folders("FORETELL_CATALOG", "catalog")
-    for folder in named_folders("FORETELL_CATALOG"):
+    for folder in named_folders("FORETELL_CATALOG") if os.environ.get("FORETELL_CATALOG") else ():
         if not folder.is_dir():
             raise CatalogError(f"$FORETELL_CATALOG names {str(folder)!r}, which is no folder. Create it or correct it.")
     return (*found, SHIPPED)
 
 
 _LONGEST = 100  # a name; file systems end at 255
+_MAX_FOUND, _MAX_LISTED, _MAX_PARSED = 10_000, 16, 10_000
 
 
 _NOT_MODELLED: Final = re.compile(r"(?:[a-z]+:)?(tpu|v[2-7][ep]-|trainium|trn[0-9]|inferentia|inf[0-9]|neuron)")
@@ -37,7 +40,7 @@ _MADE_BY: Final = {"tr": "Trainium", "ne": "Trainium", "in": "Inferentia"}
 
 
 class _Files(Generic[T]):
-    """The catalog's files of one kind, each parsed at most once."""
+    """The catalog's files of one kind: shipped ones are parsed at most once, the user's again when they have changed."""
 
     def __init__(
         self,
@@ -47,19 +50,20 @@ class _Files(Generic[T]):
         spelt_otherwise: Callable[[str], T | None] = lambda name: None,
     ) -> None:
         self.kind, self.table, self.make, self.spelt_otherwise = kind, table, make, spelt_otherwise
-        self._parsed: dict[Path, tuple[T, tuple[str, ...]]] = {}
-        self._found: dict[tuple[str, Folders], T] = {}  # a forecast asks for the same few many times
-        self._listed: dict[Folders, tuple[dict[str, T], dict[str, str]]] = {}
+        self._parsed: dict[tuple[Path, Stamps], tuple[T, tuple[str, ...]]] = {}
+        self._found: dict[tuple[str, State], T] = {}  # a forecast asks for the same few many times
+        self._listed: dict[State, tuple[dict[str, T], dict[str, str]]] = {}
 
     def get(self, name: str) -> T:
         """By file name, which reads that one file; else by alias or another spelling, which reads them all."""
-        wanted, places = name.strip().lower(), folders()
-        if (known := self._found.get((wanted, places))) is not None:
+        wanted, state = name.strip().lower(), self._state()
+        if (known := self._found.get((wanted, state))) is not None:
             return known
         if catalog_file.NAME.fullmatch(wanted) and len(wanted) <= _LONGEST:
-            for path in (self._path(folder, wanted) for folder in places):
-                if path in self._parsed or path.is_file():
-                    found = self._found[wanted, places] = self._parse(wanted, path)[0]
+            for path in (self._path(folder, wanted) for folder in state[0]):
+                if path.is_file():
+                    _trim(self._found, _MAX_FOUND)
+                    found = self._found[wanted, state] = self._parse(wanted, path, state[1])[0]
                     return found
         things, aliases = self.listed()
         if wanted in aliases:
@@ -85,40 +89,51 @@ class _Files(Generic[T]):
 
     def listed(self) -> tuple[dict[str, T], dict[str, str]]:
         """Everything by name, and the name each alias stands for."""
-        places = folders()
-        if places not in self._listed:
+        state = self._state()
+        if (listed := self._listed.get(state)) is None:
             things: dict[str, T] = {}
             aliases: dict[str, str] = {}
-            for folder in reversed(places):  # so that an earlier folder replaces what a later one says
+            for folder in reversed(state[0]):  # so that an earlier folder replaces what a later one says
                 root = folder / f"{self.kind}s"
                 for path in root.rglob("*.toml"):
                     name = path.relative_to(root).as_posix().removesuffix(".toml").replace("/", ":")
-                    things[name], others = self._parse(name, path)
+                    things[name], others = self._parse(name, path, state[1])
                     aliases |= dict.fromkeys(others, name)
-            self._listed[places] = dict(sorted(things.items())), aliases
-        return self._listed[places]
+            _trim(self._listed, _MAX_LISTED)
+            listed = self._listed[state] = dict(sorted(things.items())), aliases
+        return listed
 
-    def forget(self) -> None:
-        """What is listed is read again: there is a new file."""
-        self._listed.clear()
-        self._found.clear()
+    def _state(self) -> State:
+        places = folders()
+        own: Stamps = ()
+        for folder in places[:-1]:
+            own += stamps(f"{folder}/{self.kind}s")
+        return places, own
 
     def _path(self, folder: Path, name: str) -> Path:
         """`aws:p5.48xlarge` lies in the folder aws: a colon is no good in a file name."""
         return folder / f"{self.kind}s" / (name.replace(":", "/") + ".toml")
 
-    def _parse(self, name: str, path: Path) -> tuple[T, tuple[str, ...]]:
-        if path not in self._parsed:
+    def _parse(self, name: str, path: Path, there: Stamps) -> tuple[T, tuple[str, ...]]:
+        key = path, tuple(stamp for stamp in there if stamp[0] == str(path))  # none of a shipped file
+        if (parsed := self._parsed.get(key)) is None:
             if catalog_file.NAME.fullmatch(name) is None:
                 raise CatalogError(
                     f"{path}: a file name is lower-case letters, digits and . _ - only. Rename the file."
                 )
             values = catalog_file.parse_file(path, self.table)
             try:
-                self._parsed[path] = self.make(name, values), values["aliases"] or ()
+                _trim(self._parsed, _MAX_PARSED)
+                parsed = self._parsed[key] = self.make(name, values), values["aliases"] or ()
             except CatalogError as error:
                 raise CatalogError(f"{path}: {error}") from None
-        return self._parsed[path]
+        return parsed
+
+
+def _trim(known: dict[Any, Any], most: int) -> None:
+    """Begin anew once versions of files that change often have filled it."""
+    if len(known) >= most:
+        known.clear()
 
 
 _DEVICES = _Files("device", catalog_file.DEVICE, catalog_file.make_device, spelt_otherwise=lambda name: recognise(name))
@@ -228,6 +243,25 @@ def instance(name: str) -> Instance:
     return _INSTANCES.get(name)
 
 
+def state() -> State:
+    """The user's files of all kinds as they are now: what the catalog says follows from it, and from what is shipped."""
+    places = folders()
+    return places, tuple(stamp for folder in places[:-1] for stamp in stamps(folder))
+
+
+def own_files() -> Stamps:
+    """The user's files that an answer about any cluster may rest on, as they are now.
+
+    That is all but new devices: only a cluster that has one of them rests on it, and holds all of it.
+    """
+    return tuple(
+        (path, *rest)
+        for folder in folders()[:-1]
+        for path, *rest in stamps(folder)
+        if Path(path).parent != folder / "devices" or (SHIPPED / "devices" / Path(path).name).is_file()
+    )
+
+
 def add_device(name: str, text: str) -> Device:
     """Keep a device's TOML in the first of the user's folders; what cannot be read, or has a name already, is refused."""
     if catalog_file.NAME.fullmatch(name) is None or ":" in name or len(name) > _LONGEST:
@@ -253,7 +287,6 @@ def add_device(name: str, text: str) -> Device:
             draft.unlink(missing_ok=True)
     except OSError as error:
         raise CatalogError(f"{path} cannot be written: {error.strerror}. Choose another $FORETELL_CATALOG.") from None
-    _DEVICES.forget()
     return made
 
 

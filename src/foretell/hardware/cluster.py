@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import chain, groupby, repeat
 from math import fsum, prod
 from typing import Any
 
@@ -43,19 +44,21 @@ class Cluster:
         128
     """
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[Node, ...] = field(compare=False, repr=False)  # `runs` says the same in less
     between: Link | None = None  # a single node needs none
     oversubscription: float = 1.0  # how many times thinner the network is above the nodes than at them
     topology: str = "fat-tree"
     name: str = field(default="", compare=False)  # the text it was written as
     host: Host | str | None = None  # feeds all nodes; None: each node's own
+    runs: tuple[tuple[Node, int], ...] = field(init=False)  # each node, and how many like it follow each other
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "runs", _runs(self.nodes))
         if self.host is not None:
             host = catalog.host(self.host) if isinstance(self.host, str) else self.host
-            fed = {id(node): replace(node, host=host) for node in self.nodes}
             object.__setattr__(self, "host", host)
-            object.__setattr__(self, "nodes", tuple(fed[id(node)] for node in self.nodes))
+            object.__setattr__(self, "nodes", self._mapped(lambda node: replace(node, host=host)))
+            object.__setattr__(self, "runs", _runs(self.nodes))
         if not self.nodes:
             raise CatalogError("a cluster has at least one node, got none.")
         if self.devices > MAX_DEVICES:
@@ -72,11 +75,13 @@ class Cluster:
             raise CatalogError(f"unknown topology {self.topology!r}. Allowed: {', '.join(TOPOLOGIES)}.")
 
     @classmethod
-    def parse(cls, text: str, host: Host | str | None = None) -> Cluster:
+    def parse(
+        cls, text: str, host: Host | str | None = None, *, most: tuple[int, int] = (MAX_DEVICES, MAX_DEVICES)
+    ) -> Cluster:
         """Read `8xh100-sxm`, `16x8xh100-sxm@ib-400g`, `8xl40s@pcie-4,eth-100g`, `4xt4+2xt4`, `2xaws:p5.48xlarge`.
 
         After the links, `/4` is a network four times thinner above the nodes, `/rail-optimized` its topology. A host that is
-        given feeds all of it.
+        given feeds all of it. What has more devices or nodes than `most` is refused before anything is made of it.
         """
         if len(text) > _LONGEST:
             raise CatalogError(
@@ -86,9 +91,13 @@ class Cluster:
         links, *shape = links.split("/")
         inside, between = _read_links(links, text) if at else (None, None)
         written = parts.split("+")
-        made = {part: _read_part(part, inside, text) for part in dict.fromkeys(written)}  # equal nodes are one object
+        made = {
+            part: _read_part(part, inside, text, most) for part in dict.fromkeys(written)
+        }  # equal nodes are one object
         read = [made[part] for part in written]
-        nodes = tuple(node for part_nodes, _ in read for node in part_nodes)
+        _check_size(sum(len(part) for part, _ in read), most[1], "nodes")
+        nodes = tuple(chain.from_iterable(part for part, _ in read))
+        _check_size(sum(node.count for node in nodes), most[0], "devices")
         if between is None and len(nodes) > 1:
             between = min((usual for _, usual in read), key=lambda link: link.bandwidth)  # the slowest one decides
         return cls(nodes=nodes, between=between, **_read_shape(shape, text), name=text.strip(), host=host).priced(
@@ -98,22 +107,34 @@ class Cluster:
     def priced(self, market: Market) -> Cluster:
         """The same cluster at a market's prices; nodes that nobody there offers as they are have none."""
         between = self.between if len(self.nodes) > 1 else None
-        known = {id(node): market.priced(node, between) for node in {id(node): node for node in self.nodes}.values()}
-        return replace(self, nodes=tuple(known[id(node)] for node in self.nodes), name=str(self))
+        return self.with_nodes(lambda node: market.priced(node, between))
+
+    def with_nodes(self, change: Callable[[Node], Node]) -> Cluster:
+        """The same cluster with every node changed in one way; equal nodes stay one object."""
+        return replace(self, nodes=self._mapped(change), name=str(self))
+
+    def _mapped(self, change: Callable[[Node], Node]) -> tuple[Node, ...]:
+        known = {id(node): change(node) for node in self.kinds}
+        return tuple(chain.from_iterable(repeat(known[id(node)], times) for node, times in self.runs))
+
+    @property
+    def kinds(self) -> tuple[Node, ...]:
+        """The different nodes, in order of first appearance; a large cluster has few."""
+        return tuple({id(node): node for node, _ in self.runs}.values())
 
     @property
     def devices(self) -> int:
-        return sum(node.count for node in self.nodes)
+        return sum(node.count * times for node, times in self.runs)
 
     @property
     def device_kinds(self) -> tuple[Device, ...]:
         """The different devices, in order of first appearance."""
-        return tuple({node.device.name: node.device for node in self.nodes}.values())
+        return tuple({node.device.name: node.device for node in self.kinds}.values())
 
     @property
     def is_rented(self) -> bool:
         """Whether it is of instances, each with a host of its own."""
-        return any(node.instance for node in self.nodes)
+        return any(node.instance for node in self.kinds)
 
     def on_host(self, host: Host | str) -> Cluster:
         """The same devices, all fed by such a host."""
@@ -127,30 +148,34 @@ class Cluster:
     @property
     def partly_filled(self) -> str:
         """How many devices each rack has, where several have fewer than would fit; "" elsewhere."""
-        racks = [node for node in self.nodes if node.count < node.device.node_size > _BOARD]
-        if len(racks) < 2:
+        racks = [(node, times) for node, times in self.runs if node.count < node.device.node_size > _BOARD]
+        if sum(times for _, times in racks) < 2:
             return ""
-        runs = [(len(list(same)), count) for count, same in groupby(node.count for node in self.nodes)]
-        layout = " and ".join(f"{repeat} × {count}" for repeat, count in runs)
-        return f"{layout} devices, where {racks[0].device.node_size} share a rack's links"
+        counts = groupby(self.runs, key=lambda run: run[0].count)
+        layout = " and ".join(f"{sum(times for _, times in same)} × {count}" for count, same in counts)
+        return f"{layout} devices, where {racks[0][0].device.node_size} share a rack's links"
 
     @property
     def dollars_per_hour(self) -> Dollars | None:
         """List price of all nodes, or None when one of them has none."""
-        prices = [node.dollars_per_hour for node in self.nodes]
-        return None if None in prices else fsum(price for price in prices if price is not None)
+        prices = [(node.dollars_per_hour, times) for node, times in self.runs]
+        return (
+            None
+            if any(price is None for price, _ in prices)
+            else fsum((price or 0.0) * times for price, times in prices)
+        )
 
     @property
     def price_source(self) -> str | None:
         """Whose list price it is, and of which date: `aws:p5.48xlarge, 2025-06`."""
-        names = dict.fromkeys((node.rented_as, node.terms) for node in self.nodes if node.rented_as)
+        names = dict.fromkeys((node.rented_as, node.terms) for node in self.kinds if node.rented_as)
         return " and ".join(", ".join(filter(None, each)) for each in names) or None
 
     @property
     def unpriced(self) -> str:
         """Why it has no price, where its devices are rented in another way; "" elsewhere."""
         between = self.between if len(self.nodes) > 1 else None
-        bare = next((node for node in self.nodes if node.dollars_per_hour is None), None)
+        bare = next((node for node in self.kinds if node.dollars_per_hour is None), None)
         return "" if bare is None else Market().unpriced(bare, between)
 
     def __str__(self) -> str:
@@ -158,13 +183,24 @@ class Cluster:
 
     def _spelt(self) -> str:
         """The text for a cluster made in Python; hosts have no spelling."""
-        runs = [(node, len(list(same))) for node, same in groupby(self.nodes)]
-        text = "+".join(f"{repeat}x{node.count}x{node.device.name}" for node, repeat in runs)
-        unusual = [node.inside.name for node in self.nodes if node.inside.name != node.device.inside]
+        text = "+".join(f"{times}x{node.count}x{node.device.name}" for node, times in self.runs)
+        unusual = [node.inside.name for node in self.kinds if node.inside.name != node.device.inside]
         links = unusual[:1] + ([self.between.name] if self.between else [])
         thinner = f"/{self.oversubscription:g}" * (self.oversubscription > 1)
         shape = thinner + f"/{self.topology}" * (self.topology != "fat-tree")
         return f"{text}@{','.join(links)}{shape}" if links else text
+
+
+def _runs(nodes: tuple[Node, ...]) -> tuple[tuple[Node, int], ...]:
+    """By identity first, which is quick; then nodes that are equal are one."""
+    found: list[tuple[Node, int]] = []
+    for _, same in groupby(nodes, key=id):
+        alike = list(same)
+        if found and found[-1][0] == alike[0]:
+            found[-1] = found[-1][0], found[-1][1] + len(alike)
+        else:
+            found.append((alike[0], len(alike)))
+    return tuple(found)
 
 
 def _compact(text: str) -> str:
@@ -176,7 +212,12 @@ def _compact(text: str) -> str:
     return re.sub(r"\s+", "-", re.sub(r"\s*([-+@,/])\s*", r"\1", text))
 
 
-def _read_part(part: str, inside: Link | None, text: str) -> tuple[list[Node], Link]:
+def _check_size(got: int, most: int, what: str) -> None:
+    if got > most:
+        raise CatalogError(f"a cluster has at most {most:,} {what}, got {got:,}. Ask about fewer.")
+
+
+def _read_part(part: str, inside: Link | None, text: str, most: tuple[int, int]) -> tuple[list[Node], Link]:
     """The nodes of one part between `+`, and the link that usually lies between them."""
     match = _PART.fullmatch(part)
     if match is None:
@@ -185,6 +226,10 @@ def _read_part(part: str, inside: Link | None, text: str) -> tuple[list[Node], L
     counts, name = [int(count) for count in match.groups()[:2] if count], match[3]
     if not 1 <= prod(counts) <= MAX_DEVICES:
         raise CatalogError(f"cluster {text!r}: a part has 1 to {MAX_DEVICES:,} devices, got {part!r}.")
+    each = catalog.instance(name).count if ":" in name else 1
+    _check_size(prod(counts) * each, most[0], "devices")
+    if len(counts) == 2:
+        _check_size(counts[0], most[1], "nodes")
     if ":" in name:
         return _rented(catalog.instance(name), counts, inside, text)
     return _owned(catalog.device(name), counts, inside)

@@ -53,11 +53,11 @@ def host_shared(clusters: Sequence[Cluster], before: Sequence[Cluster]) -> str:
 
 def _slowest(clusters: Sequence[Cluster]) -> Host | None:
     """None where all have the same."""
-    hosts = {node.host.name: node.host for c in clusters if _is_plugged_in(c) for node in c.nodes}
+    hosts = {node.host.name: node.host for c in clusters if _is_plugged_in(c) for node in c.kinds}
     return max(hosts.values(), key=lambda host: (host.op_seconds, host.name)) if len(hosts) > 1 else None
 
 
 def _is_plugged_in(cluster: Cluster) -> bool:
     """Whether other hosts could feed it."""
-    own = (node.host.built_in or node.device.kind == "cpu" for node in cluster.nodes)
+    own = (node.host.built_in or node.device.kind == "cpu" for node in cluster.kinds)
     return cluster.host is None and not cluster.is_rented and not any(own)

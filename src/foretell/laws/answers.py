@@ -131,7 +131,7 @@ class Answer:
             dollars_per_hour=found.cost.dollars_per_hour,
             dollars_per_step=found.cost.dollars_per_step,
             watts=found.energy.watts,
-            most_watts=sum(node.count * node.device.power_watts for node in cluster.nodes),
+            most_watts=sum(times * node.count * node.device.power_watts for node, times in cluster.runs),
             joules=found.energy.joules_per_step,
             least=min(least_seconds(rank.role.graph, rank.device) for rank in found.ranks),
             devices=cluster.devices,
@@ -209,8 +209,7 @@ def _read(file: Path) -> Iterator[tuple[str, Answer | None]]:
 def cluster_of(case: Case) -> Cluster:
     """All nodes with the host of the case, and the device with the fact that it betters."""
     cluster, host = Cluster.parse(case.on), known_host(case.host)
-    made = {node: replace(node, host=host, device=_bettered(node.device, case.better)) for node in set(cluster.nodes)}
-    return replace(cluster, nodes=tuple(made[node] for node in cluster.nodes))
+    return cluster.with_nodes(lambda node: replace(node, host=host, device=_bettered(node.device, case.better)))
 
 
 def _bettered(device: Device, fact: str) -> Device:
@@ -227,5 +226,5 @@ def _taken(found: Forecast, cluster: Cluster) -> Seconds:
 
 
 def _fastest_link(cluster: Cluster) -> float:
-    links = [node.inside.bandwidth for node in cluster.nodes]
+    links = [node.inside.bandwidth for node in cluster.kinds]
     return max([*links, cluster.between.bandwidth] if cluster.between is not None else links)

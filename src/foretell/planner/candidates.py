@@ -114,7 +114,7 @@ class _Shape:
 def _plans(
     space: Space, shape: _Shape, cluster: Cluster, fixed: Mapping[str, Any], left_out: Counter[str]
 ) -> Iterator[tuple[int, Plan]]:
-    devices, inside = cluster.devices, min(node.count for node in cluster.nodes)
+    devices, inside = cluster.devices, min(node.count for node in cluster.kinds)
     options: dict[str, Sequence[Any]] = {
         "tp": _doubling(inside),
         "cp": _doubling(inside) if shape.sequence >= LONG else (1,),

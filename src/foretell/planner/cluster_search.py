@@ -46,7 +46,7 @@ def search_cluster(
     """
     cluster, pruned = evaluator.clusters[number], Counter[str]()
     context_bytes = cluster.nodes[0].device.context_bytes
-    room = min(node.device.usable_bytes - node.device.context_bytes for node in cluster.nodes)
+    room = min(node.device.usable_bytes - node.device.context_bytes for node in cluster.kinds)
     heap: list[tuple[Seconds, int, int, Candidate]] = []
     for order, c in enumerate(candidates):
         if evaluator.first_memory(c) > room:

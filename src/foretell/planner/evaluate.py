@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from foretell.cost.folder import content_of
 from foretell.cost.model import CostModel
-from foretell.engine import digest, folder_digest
 from foretell.errors import ForetellError
+from foretell.forecasting.answer_key import answer_key, hardware_key
 from foretell.forecasting.conditions import Conditions
 from foretell.forecasting.forecast import forecast
 from foretell.forecasting.trainer import trainer_overhead
@@ -47,6 +48,7 @@ class PlanEvaluator:
     _totals: dict[tuple[int, int], StepTotals] = field(default_factory=dict)
     _rough: dict[ReplicaKey, Replica] = field(default_factory=dict)
     _bounds: dict[int, StepBounds] = field(default_factory=dict)  # by cluster
+    _hardware: dict[int, str] = field(default_factory=dict)  # by cluster, without its prices
 
     def replica(self, c: Candidate) -> Replica:
         """The candidate's replica, priced; where what it recomputes hangs on its memory, a bound on it."""
@@ -152,13 +154,14 @@ class PlanEvaluator:
 
     def _key_of_outcome(self, c: Candidate) -> str:
         """Name what simulating comes to by all that it rests on; prices are no part of it."""
-        cluster, folder = self.clusters[c.cluster], self.model.folder
-        nodes = tuple(
-            replace(node, dollars_per_hour=None, instance="", rented_as="", terms="") for node in cluster.nodes
-        )
-        model = self.model.name, None if folder is None else folder_digest(folder)
-        step = self.steps.digest(c.variant, c.batch)
-        return digest(step, replace(cluster, nodes=nodes), c.plan, model, self.conditions, self.profile)
+        if c.cluster not in self._hardware:
+            unpriced = self.clusters[c.cluster].with_nodes(
+                lambda node: replace(node, dollars_per_hour=None, instance="", rented_as="", terms="")
+            )
+            self._hardware[c.cluster] = hardware_key(unpriced)
+        step, model = self.steps.digest(c.variant, c.batch), (self.model.name, content_of(self.model.folder))
+        profile, conditions = self.profile, self.conditions
+        return answer_key(step, self._hardware[c.cluster], c.plan, model=model, profile=profile, conditions=conditions)
 
 
 def _without_checkpointing(plan: Plan) -> Plan:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from foretell.errors import InputError, check_choice, check_count, check_number, did_you_mean
-from foretell.hardware import Cluster, Instance, Market, Term, catalog, offered
+from foretell.hardware import Cluster, Instance, Market, Node, Term, catalog, offered
 from foretell.hardware.device import TERMS
 from foretell.plans import Plan
 from foretell.recomputing import Recomputing
@@ -84,7 +84,7 @@ class Space:
             self._refuse_unpriced()
         if not self.prices:
             return found
-        there = {node.device.name for cluster in found for node in cluster.nodes}
+        there = {node.device.name for cluster in found for node in cluster.kinds}
         if unknown := [name for name in self.prices if name not in there]:
             raise InputError(
                 f"a price is given for {', '.join(unknown)}, which is not among {', '.join(sorted(there))}."
@@ -160,13 +160,13 @@ class Space:
 
 
 def _priced(cluster: Cluster, prices: Mapping[str, Dollars]) -> Cluster:
-    """Equal nodes stay one object."""
-    known = {
-        id(node): replace(node, dollars_per_hour=prices[node.device.name] * node.count, rented_as="")
-        for node in cluster.nodes
-        if node.device.name in prices
-    }
-    return replace(cluster, nodes=tuple(known.get(id(node), node) for node in cluster.nodes), name=str(cluster))
+    """At these prices per device and hour, where there is one."""
+
+    def priced(node: Node) -> Node:
+        price = prices.get(node.device.name)
+        return node if price is None else replace(node, dollars_per_hour=price * node.count, rented_as="")
+
+    return cluster.with_nodes(priced)
 
 
 def rented(market: Market) -> tuple[str, ...]:

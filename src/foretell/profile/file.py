@@ -29,6 +29,7 @@ READABLE: Final = (1, 2)  # version 1 has no families, links, memory and interva
 SUFFIX: Final = ".toml"
 ARRAYS: Final = ".safetensors"
 _OF_OPERATORS: Final = f".operators{ARRAYS}"
+_PARTS: Final = ("residuals", "operators")  # keys that name a file of arrays
 FACTORS: Final = ("device", "host", "communication", "fixed_seconds")
 _MAX_FACTOR: Final = 1e6  # of a factor, or of seconds
 CROWDED: Final = 3.0  # the most by which crowding may differ from a fabric's
@@ -233,7 +234,7 @@ class Profile:
         name = read.pop("name", path.stem)
         if not isinstance(name, str):
             raise ProfileError(f"{path}: name must be a text, got {name!r}.")
-        residuals, operators = (_file_named(path, read, part) for part in ("residuals", "operators"))
+        residuals, operators = (_file_named(path, read, part) for part in _PARTS)
         _refuse_unknown(path, "", read, tuple(_TABLES))
         tables = {title: _table(path, read, title, allowed) for title, (_, allowed) in _TABLES.items()}
         try:
@@ -310,9 +311,12 @@ def _made(tables: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def files_of(path: Path) -> list[Path]:
-    """A profile's file and those that lie beside it."""
-    arrays = (path.with_suffix(suffix) for suffix in (ARRAYS, _OF_OPERATORS))
-    return [path, *(file for file in arrays if file.is_file())]
+    """A profile's file and those beside it that it names."""
+    try:
+        read = read_toml(path)
+    except (OSError, ValueError) as error:
+        raise ProfileError(f"{path} is no profile: {error}. A profile is a TOML file.") from error
+    return [path, *(file for part in _PARTS if (file := _file_named(path, read, part)) is not None)]
 
 
 def folders() -> tuple[Path, ...]:

@@ -15,7 +15,7 @@ from foretell.serve.problems import Problem
 from foretell.serve.ray_workers import RayWorkers
 from foretell.serve.requests import ForecastRequest
 from foretell.serve.settings import Settings
-from foretell.serve.worker import MEMORY, MISSING, pack, unpack
+from foretell.serve.worker import CHANGED, MEMORY, MISSING, pack, unpack
 from foretell.supervisor import Child, ChildEnded
 from foretell.units import Seconds
 
@@ -66,20 +66,21 @@ class InferenceEngine:
         return self._ask({"do": "read"}, "", lambda: data, send=True)[0]
 
     def forecast(
-        self, question: ForecastRequest, profile: Path | None, load: Callable[[], bytes]
+        self, question: ForecastRequest, key: str, profile: Path | None, load: Callable[[], bytes]
     ) -> tuple[dict[str, Any], bytes]:
         """A few facts, and the answer as JSON. `load` gives the graph's file, where no worker has it at hand."""
-        return self._ask(_head("forecast", question, profile), question.graph, load)
+        return self._ask(_head("forecast", question, key, profile), question.graph, load)
 
     def draw(
         self,
         question: ForecastRequest,
+        key: str,
         profile: Path | None,
         load: Callable[[], bytes],
         **how: str | bool | tuple[float, float],
     ) -> str:
         """The report of the same forecast, or a part of its timeline, as HTML; `how` is its id, `window` and `whole`."""
-        head = _head("draw", question, profile) | how
+        head = _head("draw", question, key, profile) | how
         return self._ask(head, question.graph, load)[1].decode()
 
     def embed(self, data: bytes) -> list[float]:
@@ -141,6 +142,11 @@ class InferenceEngine:
         if graph:
             worker.knows.add(graph)
         self._give_back(worker)
+        if reply.get(CHANGED):
+            raise Problem(
+                503, "the profile, the catalog or the files of Foretell changed while this was priced.",
+                next="Ask again; where it stays so, start the service again.", headers={"Retry-After": "1"},
+            )  # fmt: skip
         if "error" in reply:
             raise _named(reply["error"])(reply["text"])
         return reply, body
@@ -194,8 +200,9 @@ class _Worker:
         return unpack(self.child.receive(limit))
 
 
-def _head(do: str, question: ForecastRequest, profile: Path | None) -> dict[str, Any]:
-    return {"do": do, "question": question.model_dump(), "profile": None if profile is None else str(profile)}
+def _head(do: str, question: ForecastRequest, key: str, profile: Path | None) -> dict[str, Any]:
+    named = None if profile is None else str(profile)
+    return {"do": do, "question": question.model_dump(), "key": key, "profile": named}
 
 
 def _named(name: str) -> type[ForetellError]:

@@ -11,11 +11,14 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from foretell.cost.model import DEFAULT as DEFAULT_MODEL
 from foretell.cost.model import SHIPPED, names
-from foretell.engine import digest
-from foretell.errors import ModelError, did_you_mean
+from foretell.errors import ModelError, ProfileError, did_you_mean
+from foretell.forecasting.answer_key import answer_key, hardware_key
 from foretell.forecasting.conditions import USUAL_JITTER, Conditions
 from foretell.forecasting.job import USUAL_FAILURES, Interruptions, JobLength, Pause
 from foretell.hardware import Cluster
+from foretell.hardware.catalog import state as catalog_state
+from foretell.limits import limit, read_bytes
+from foretell.plans import Plan
 from foretell.profile import files_of
 from foretell.serve.patterns import HASH, ID
 
@@ -111,9 +114,7 @@ class ForecastRequest(StrictModel):
 
     def check(self) -> None:
         """What can be wrong without the graph, said before anything is priced."""
-        from foretell.plans import Plan
-
-        cluster = Cluster.parse(self.on)
+        cluster = cluster_of(self.on)
         if self.plan is not None:
             Plan.parse(self.plan).check_devices(cluster.devices)
         model_version(self.model)
@@ -122,9 +123,13 @@ class ForecastRequest(StrictModel):
                 part.made()
 
     def key(self, profile: Path | None) -> str:
-        """Name the answer by all that it rests on: this engine, hardware as the catalog has it now, the profile's content."""
-        files = [] if profile is None else [path.read_bytes() for path in files_of(profile)]
-        return digest(self.model_dump(), Cluster.parse(self.on), files)
+        """Name the answer by all that it rests on, however it was written; `profile` is the file of the one that was named."""
+        about = self.arguments(profile)
+        plan = None if self.plan is None else Plan.parse(self.plan)
+        return answer_key(
+            self.graph, _hardware(self.on, catalog_state()), plan, model=(self.model, ""), profile=_content(profile),
+            conditions=about["conditions"], job=about["job"],
+        )  # fmt: skip
 
     def arguments(self, profile: Path | None) -> dict[str, Any]:
         """For `foretell.forecast`, after the graph; `profile` is the file of the one that was named."""
@@ -136,6 +141,26 @@ class ForecastRequest(StrictModel):
             "conditions": None if self.conditions is None else self.conditions.made(),
             "job": None if self.job is None else self.job.made(),
         }
+
+
+def cluster_of(written: str) -> Cluster:
+    """The cluster of a question, whose size is looked at before anything is made of it."""
+    return Cluster.parse(written, most=(limit("devices of a question"), limit("nodes of a question")))
+
+
+@functools.lru_cache(maxsize=4096)
+def _hardware(written: str, state: object) -> str:
+    return hardware_key(cluster_of(written))
+
+
+def _content(profile: Path | None) -> list[bytes]:
+    """All that a profile says, in its files."""
+    if profile is None:
+        return []
+    try:
+        return [read_bytes(path, "bytes of a file of arrays") for path in files_of(profile)]
+    except (OSError, ValueError) as error:
+        raise ProfileError(f"{profile} cannot be read: {error}. Make the profile again.") from None
 
 
 @functools.cache

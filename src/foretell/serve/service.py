@@ -134,9 +134,8 @@ class Service:
     async def forecast(self, caller: Caller, question: ForecastRequest) -> tuple[Answer, bool]:
         """The answer, and whether it was at hand. Who asks the same at the same time waits for the same answer."""
         try:
-            named = question.profile is not None
-            profile = await run_in_threadpool(self.profiles.path, caller.team, question.profile) if named else None
-            key = (caller.team, question.key(profile))
+            profile, name = await run_in_threadpool(self._named, caller, question)
+            key = (caller.team, name)
         except ForetellError as error:
             raise of_error(error, question.model_dump()) from error
         if (known := self.answers.get(key)) is not None:
@@ -146,6 +145,11 @@ class Service:
             task = self._asking[key] = asyncio.create_task(self._forecast(caller, question, key[1], profile))
             task.add_done_callback(lambda done: self._asking.pop(key, None))
         return await asyncio.shield(task), False
+
+    def _named(self, caller: Caller, question: ForecastRequest) -> tuple[Path | None, str]:
+        """The file of its profile, and the key of its answer."""
+        profile = self.profiles.path(caller.team, question.profile)
+        return profile, question.key(profile)
 
     async def _forecast(self, caller: Caller, question: ForecastRequest, key: str, profile: Path | None) -> Answer:
         try:
@@ -169,7 +173,9 @@ class Service:
             )  # fmt: skip
         load = functools.partial(self.graph, caller, question.graph)
         return await self._in_engine(
-            lambda: self.engine.draw(question, profile, lambda: load().data, id=id, window=window, whole=whole)
+            lambda: self.engine.draw(
+                question, found.key, profile, lambda: load().data, id=id, window=window, whole=whole
+            )
         )
 
     def stored(self, caller: Caller, id: str) -> StoredForecast:
@@ -189,7 +195,7 @@ class Service:
         return found
 
     def _price(self, caller: Caller, question: ForecastRequest, key: str, profile: Path | None) -> Answer:
-        about, body = self.engine.forecast(question, profile, lambda: self.graph(caller, question.graph).data)
+        about, body = self.engine.forecast(question, key, profile, lambda: self.graph(caller, question.graph).data)
         row = {
             "id": new_id(), "team_id": caller.team, "key": key, "graph": question.graph, "question": question.model_dump(),
             "answer": body.decode(), "created_by": caller.key, "created": now(), **about,

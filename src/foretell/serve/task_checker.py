@@ -17,7 +17,7 @@ from foretell.serve.database.tables import Job, Measurement, StoredProfile
 from foretell.serve.jobs.adapt import AdaptRequest, measured_steps
 from foretell.serve.measured import compared, drifts
 from foretell.serve.profiles import Profiles
-from foretell.serve.requests import model_version
+from foretell.serve.requests import cluster_of, model_version
 from foretell.units import Seconds
 
 How = Literal["profile", "measured", "transferred", "roofline"]
@@ -44,7 +44,7 @@ class TaskChecker:
         self._looked: dict[tuple[str, str], float] = {}
 
     def check(self, caller: Caller, on: str, model: str = DEFAULT) -> Task:
-        cluster = Cluster.parse(on)
+        cluster = cluster_of(on)
         model_version(model)
         devices = tuple(device.name for device in cluster.device_kinds)
         listed = self._profiles.listed(caller.team)

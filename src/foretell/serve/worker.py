@@ -22,10 +22,15 @@ if TYPE_CHECKING:
 MEMORY: Final[Bytes] = 4 * 2**30  # that a worker may allocate
 KEPT: Final = 8  # graphs that a worker remembers, with what was computed of them
 MISSING: Final = "missing"  # the graph is not here: send it along
+CHANGED: Final = "changed"  # what the answer rests on is not what the question was named by
 
 
 class _GraphMissing(Exception):
     """It is not at hand and was not sent along."""
+
+
+class _Changed(Exception):
+    """A profile, the catalog or the engine is another here and now."""
 
 
 def pack(head: dict[str, Any], body: bytes = b"") -> bytes:
@@ -59,6 +64,8 @@ def answer(bench: Bench, head: dict[str, Any], body: bytes) -> bytes:
         return do(head, body)
     except _GraphMissing:
         return pack({MISSING: True})
+    except _Changed:
+        return pack({CHANGED: True})
     except ForetellError as error:
         return pack({"error": type(error).__name__, "text": str(error)})
     except MemoryError:
@@ -121,7 +128,11 @@ class Bench:
         if graph is None:
             graph = Graph.from_bytes(data, "the graph")
         self._keep(question.graph, graph)
-        return forecast(graph, **question.arguments(Path(head["profile"]) if head["profile"] else None))
+        profile = Path(head["profile"]) if head["profile"] else None
+        found = forecast(graph, **question.arguments(profile))
+        if question.key(profile) != head["key"]:
+            raise _Changed
+        return found
 
     def embed(self, head: dict[str, Any], data: bytes) -> bytes:
         """PredictDDL's embedding of a network."""

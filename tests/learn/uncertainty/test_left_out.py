@@ -126,7 +126,6 @@ def test_a_fitted_model_knows_its_errors(tmp_path: Path, graphs: dict[tuple[int,
     assert calibration_of(model) is not None
     assert calibration_of(model).device > 0
     fit([Store(tmp_path / "store")], tmp_path / "model", intervals=False)
-    load_model.cache_clear()
     assert calibration_of(load_model(str(tmp_path / "model"))) is None
 
 

@@ -67,7 +67,7 @@ def parts_error(program: Program, ran: Run, *, device: float, host: float, netwo
 
 def network_error(cluster: Cluster) -> float:
     """Of the kind of link that is known worst, of those that ranks of the cluster communicate over."""
-    ways = {node.inside for node in cluster.nodes if node.count > 1} | ({cluster.between} if cluster.between else set())
+    ways = {node.inside for node in cluster.kinds if node.count > 1} | ({cluster.between} if cluster.between else set())
     return max((fabric_of(way).error for way in ways), default=0.0)
 
 

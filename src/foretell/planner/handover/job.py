@@ -58,7 +58,7 @@ class Handed:
     @classmethod
     def of(cls, choice: Choice, *, command: str, name: str) -> Handed:
         cluster, plan = Cluster.parse(choice.cluster), Plan.parse(choice.plan)
-        sizes = {node.count for node in cluster.nodes}
+        sizes = {node.count for node in cluster.kinds}
         if len(sizes) > 1:
             raise InputError(
                 f"{cluster} has nodes of {sorted(sizes)} devices, and launchers take equal ones. Choose such a cluster."

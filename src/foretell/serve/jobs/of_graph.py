@@ -14,11 +14,11 @@ from sqlalchemy.orm import Session
 from foretell.errors import InputError
 from foretell.forecasting.job import JobLength
 from foretell.graph import Graph
-from foretell.hardware import Cluster, Instance, Term, read_prices
+from foretell.hardware import Instance, Term, read_prices
 from foretell.plans import Plan
 from foretell.serve.database.tables import Job, StoredGraph, StoredPlans
 from foretell.serve.jobs.work import Done, Gone, JobRequest, Means, Say
-from foretell.serve.requests import EXAMPLE, Hash, RequestConditions, RequestJob, Text, model_version
+from foretell.serve.requests import EXAMPLE, Hash, RequestConditions, RequestJob, Text, cluster_of, model_version
 from foretell.text import json_text
 
 _MAX_DEVICES: Final = 16_384
@@ -110,7 +110,7 @@ class PlanRequest(GraphJobRequest):
 
     def check(self) -> None:
         super().check()
-        self._search()["space"].clusters(None if self.on is None else Cluster.parse(self.on))
+        self._search()["space"].clusters(None if self.on is None else cluster_of(self.on))
 
     def _search(self) -> dict[str, Any]:
         """The job, the goal and the space, as `foretell.plan` takes them."""
@@ -171,7 +171,7 @@ class ScaleRequest(GraphJobRequest):
 
     def check(self) -> None:
         super().check()
-        Cluster.parse(self.on)
+        cluster_of(self.on)
 
     def do(self, material: bytes, say: Say, means: Means) -> Done:
         from foretell.forecasting.scale import scale

@@ -7,7 +7,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from foretell.hardware import Cluster
 from foretell.learn.adapt.steps import Step
 from foretell.plans import Plan
 from foretell.serve import requests
@@ -15,7 +14,7 @@ from foretell.serve.database.connect import new_id, now
 from foretell.serve.database.tables import Measurement, StoredForecast, StoredGraph
 from foretell.serve.listener.callers import Few, Member, Reader, ServiceDep
 from foretell.serve.problems import missing
-from foretell.serve.requests import EXAMPLE, Hash, Text
+from foretell.serve.requests import EXAMPLE, Hash, Text, cluster_of
 
 router = APIRouter(prefix="/v1/measurements", tags=["measurements"])
 
@@ -63,7 +62,7 @@ class MeasurementSummary(BaseModel):
 @router.post("", status_code=201)
 def add(request: Measured, service: ServiceDep, caller: Member) -> MeasurementSummary:
     """Keep what a step took; where that makes a fit of a profile due, it is queued."""
-    cluster = Cluster.parse(request.on)
+    cluster = cluster_of(request.on)
     plan = Plan.parse(request.plan) if request.plan else Plan(dp=cluster.devices)
     plan.check_devices(cluster.devices)
     Step(workload="", on=cluster, seconds=request.seconds, allocated=request.allocated, reserved=request.reserved)

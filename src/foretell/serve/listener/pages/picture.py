@@ -11,6 +11,7 @@ from foretell import hardware
 from foretell.hardware import Cluster
 from foretell.serve.listener.pages.cluster_drawing import drawing
 from foretell.serve.listener.pages.frame import field
+from foretell.serve.requests import cluster_of
 from foretell.units import show_bandwidth, show_bytes, show_dollars
 
 _NODES: Final = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -41,7 +42,7 @@ class Chosen:
             return cls(plan=plan)
         if " " in on:
             return cls(written=on, plan=plan)
-        cluster = Cluster.parse(on)
+        cluster = cluster_of(on)
         first = cluster.nodes[0]
         drawn = cls(device=first.device.name, count=first.count, nodes=len(cluster.nodes), plan=plan)
         same = (
@@ -97,7 +98,7 @@ def picture(chosen: Chosen) -> str:
     network = f"{escape(between.title)}, {show_bandwidth(between.bandwidth)} per device"
     outside = network if chosen.nodes > 1 else "no network between them"
     price = f", {show_dollars(cluster.dollars_per_hour)} per hour" if cluster.dollars_per_hour else ""
-    memory = sum(node.count * node.device.usable_bytes for node in cluster.nodes)
+    memory = sum(times * node.count * node.device.usable_bytes for node, times in cluster.runs)
     many = "devices" if cluster.devices > 1 else "device"
     return (
         f'<fieldset class="squares"><legend>Devices in a node <small>{wire}</small></legend>{squares}</fieldset>'
