@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from sqlalchemy import inspect, select
 
@@ -20,6 +22,31 @@ from tests.serve.conftest import Open
 @pytest.fixture
 def database(database_url: str) -> Database:
     return Database(database_url)
+
+
+def test_a_service_whose_last_key_was_revoked_is_closed(open_service: Open, tmp_path: Path) -> None:
+    """Not open to whoever reaches its loopback, as through a proxy."""
+    url = f"sqlite:///{tmp_path / 'keys.sqlite'}"
+    database = Database(url)
+    key = make_key(database, "team", "admin")
+    revoke_key(database, key.split("_")[1])
+    database.close()
+    assert open_service(url).get("/v1/graphs").status_code == 401
+
+
+def test_guesses_from_an_address_keep_no_valid_key_out(open_service: Open, tmp_path: Path) -> None:
+    """Behind a proxy all callers have one address."""
+    url = f"sqlite:///{tmp_path / 'keys.sqlite'}"
+    database = Database(url)
+    keys = [make_key(database, "team", "reader") for _ in range(8)]
+    database.close()
+    client = open_service(url, rate=1.0)
+    guess = "ftl_" + "0" * 16 + "_" + "x" * 43
+    seen = [client.get("/v1/graphs", headers={"Authorization": f"Bearer {guess}"}).status_code for _ in range(12)]
+    assert seen[0] == 401
+    assert seen[-1] == 429
+    answers = [client.get("/v1/graphs", headers={"Authorization": f"Bearer {key}"}).status_code for key in keys]
+    assert answers == [200] * 8
 
 
 def test_the_migrations_make_the_tables_of_the_code(database: Database) -> None:

@@ -98,6 +98,28 @@ def test_a_question_is_bounded_before_it_is_read(client: TestClient, on: str) ->
     assert "a cluster has at most" in answer.json()["what"]
 
 
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999", "9" * 4000, "9" * 5000])
+def test_a_number_that_json_cannot_answer_with_is_refused(client: TestClient, number: str) -> None:
+    """What was given is part of the answer, which once was a crash of its own."""
+    body = '{"graph": "' + "0" * 64 + '", "on": "h200", "conditions": {"loader": ' + number + "}}"
+    answer = client.post("/v1/forecasts", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code in (400, 422), answer.text
+    assert answer.json()["next"]
+
+
+def test_a_question_without_a_length_is_cut_off_where_it_is_too_long(client: TestClient) -> None:
+    chunks = (b" " * 1000 for _ in range(1000))
+    answer = client.post("/v1/forecasts", content=chunks, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 413
+    assert answer.headers["X-Frame-Options"] == "DENY"
+
+
+def test_a_body_that_never_ends_is_given_up(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("foretell.serve.access.guard.PATIENCE", 0.0)
+    answer = client.post("/v1/forecasts", json={"graph": "0" * 64, "on": "h200"})
+    assert answer.status_code == 408
+
+
 def test_a_profile_that_was_fitted_again_answers_anew(client: TestClient, graph_file: bytes) -> None:
     """Though the question is the same in every word."""
     service = client.app.state.service  # type: ignore[attr-defined]

@@ -19,19 +19,20 @@ from fastapi.testclient import TestClient
 
 import foretell
 from foretell import Graph
-from foretell.serve.access.keys import Caller, local_caller, make_key
+from foretell.serve.access.keys import Caller, local_caller, make_key, team_of
 from foretell.serve.database.connect import Database, now
-from foretell.serve.database.tables import StoredGraph
-from foretell.serve.jobs import queue
+from foretell.serve.database.tables import Job, StoredGraph
+from foretell.serve.jobs import queue, runner
 from foretell.serve.jobs import worker as job_worker
 from foretell.serve.jobs.of_graph import ScaleRequest
 from foretell.serve.jobs.queue import Queue
 from foretell.serve.jobs.runner import Runners
 from foretell.serve.jobs.work import Done
 from foretell.serve.problems import Problem
+from foretell.serve.settings import LEASE, Settings
 from foretell.supervisor import Child
 from tests.campaign.test_campaign import is_running, wait_until
-from tests.serve.conftest import Open
+from tests.serve.conftest import BASES, Open
 
 GRAPH = "0" * 64
 ASKED = ScaleRequest(graph=GRAPH, on="h200", up_to=1)
@@ -183,7 +184,7 @@ def test_a_job_has_one_holder_at_a_time(database: Database, caller: Caller, monk
     assert [job and job.id for job in claimed] == [first, second, None]
     assert jobs.renew(first, "a", "half of it")
     assert not jobs.renew(first, "b")
-    monkeypatch.setattr(queue, "now", lambda: now() + 2 * queue.LEASE)  # `a` was killed
+    monkeypatch.setattr(queue, "now", lambda: now() + 2 * LEASE)  # `a` was killed
     taken = jobs.claim("c")
     assert taken is not None
     assert (taken.id, taken.attempts) == (first, 2)
@@ -192,9 +193,89 @@ def test_a_job_has_one_holder_at_a_time(database: Database, caller: Caller, monk
     assert jobs.get(caller, first).result == "{}"
 
 
-def test_a_team_has_so_many_jobs(database: Database, caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue, "_MAX_WAITING_JOBS", 2)
+def test_a_team_has_so_many_seconds_a_day(database: Database, caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = Queue(database, Settings(team_seconds=50.0))
+    id = jobs.add(caller, "scale", ASKED).id
+    assert jobs.claim("a") is not None
+    monkeypatch.setattr(queue, "now", lambda: now() + 60.0)
+    assert jobs.done(id, "a", ASKED, DONE)
+    with pytest.raises(Problem, match="60 s were worked on jobs of your team"):
+        jobs.add(caller, "scale", ASKED)
+    monkeypatch.setattr(queue, "now", lambda: now() + 100_000.0)
+    jobs.add(caller, "scale", ASKED)
+
+
+def test_teams_take_turns(database: Database, caller: Caller, graph_file: bytes) -> None:
+    """One that came first with many jobs does not keep another waiting for all of them."""
     jobs = Queue(database)
+    first = [jobs.add(caller, "scale", ASKED).id for _ in range(3)]
+    with database.writing() as session:
+        other = Caller(team=team_of(session, "other").id, key="k", role="member")
+        about = {"hash": GRAPH, "name": "a", "ops": 1, "training": True, "precision": "fp32", "created": now()}
+        session.add(StoredGraph(team_id=other.team, data=graph_file, **about))
+    second = [jobs.add(other, "scale", ASKED).id for _ in range(2)]
+    order = []
+    while (held := jobs.claim("a")) is not None:
+        order.append(held.id)
+        jobs.done(held.id, "a", ASKED, DONE)
+    assert order == [first[0], second[0], first[1], second[1], first[2]]
+
+
+def test_a_runner_outlives_jobs_of_another_version(client: TestClient, graph_file: bytes) -> None:
+    """A kind it does not know and a question of another shape fail in words; the next job is done."""
+    service = client.app.state.service  # type: ignore[attr-defined]
+    graph = client.post("/v1/graphs", content=graph_file).json()["hash"]
+    asked = {"graph": graph, "on": "h200", "up_to": 1}
+    ids = [client.post("/v1/scales", json=asked).json()["id"] for _ in range(3)]
+    with service.database.writing() as session:
+        session.get(Job, ids[0]).kind = "of another version"
+        session.get(Job, ids[1]).question = {"shape": [1]}
+    runners = Runners(service.database, 1, lambda: Child.forked(job_worker.serve))
+    try:
+        wait_until(lambda: client.get(f"/v1/jobs/{ids[2]}").json()["state"] == "done")
+    finally:
+        runners.close()
+    for id in ids[:2]:
+        found = client.get(f"/v1/jobs/{id}").json()
+        assert found["state"] == "failed"
+        assert "cannot read it" in found["message"]
+
+
+def test_a_runner_outlives_a_process_that_cannot_be_started(client: TestClient, graph_file: bytes) -> None:
+    service = client.app.state.service  # type: ignore[attr-defined]
+    graph = client.post("/v1/graphs", content=graph_file).json()["hash"]
+    id = client.post("/v1/scales", json={"graph": graph, "on": "h200", "up_to": 1}).json()["id"]
+
+    def refused() -> Child:
+        raise OSError("no more processes")
+
+    runners = Runners(service.database, 1, refused)
+    try:
+        wait_until(lambda: client.get(f"/v1/jobs/{id}").json()["state"] == "failed")
+        assert runners.trouble == ""
+    finally:
+        runners.close()
+
+
+def test_health_tells_when_nothing_runs(open_service: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = open_service(job_runners=1)
+    assert client.get("/healthz").status_code == 200
+    monkeypatch.setattr(runner, "_SILENT", -1.0)
+    answer = client.get("/healthz")
+    assert answer.status_code == 503
+    assert "no runner of jobs" in answer.json()["what"]
+
+
+def test_a_team_keeps_so_many_graphs(open_service: Open, graph_file: bytes) -> None:
+    client = open_service(team_graphs=1)
+    assert client.post("/v1/graphs", content=graph_file).status_code == 201
+    assert client.post("/v1/graphs", content=graph_file).status_code == 201  # it is there
+    other = (BASES / "vit.graph").read_bytes()
+    assert client.post("/v1/graphs", content=other).status_code == 409
+
+
+def test_a_team_has_so_many_jobs(database: Database, caller: Caller) -> None:
+    jobs = Queue(database, Settings(team_jobs=2))
     for _ in range(2):
         jobs.add(caller, "scale", ASKED)
     with pytest.raises(Problem, match="2 jobs"):
@@ -222,10 +303,11 @@ from foretell.serve.database.connect import Database
 from foretell.serve.jobs.of_graph import ScaleRequest
 from foretell.serve.jobs.queue import Queue
 from foretell.serve.jobs.work import Done
+from foretell.serve.settings import Settings
 
 asked = ScaleRequest(graph="0" * 64, on="h200", up_to=1)
 database = Database(sys.argv[1])
-jobs, caller = Queue(database), local_caller(database)
+jobs, caller = Queue(database, Settings(team_jobs=10**6)), local_caller(database)
 while True:
     print(jobs.add(caller, "scale", asked).id, flush=True)
     held = jobs.claim(str(os.getpid()))
@@ -237,14 +319,13 @@ while True:
 def test_no_accepted_job_is_lost_when_its_process_is_killed(
     database: Database, database_url: str, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue, "_MAX_WAITING_JOBS", 10**6)
     accepted: list[str] = []
     with subprocess.Popen([sys.executable, "-c", _KILLED, database_url], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         accepted += [process.stdout.readline().strip() for _ in range(20)]
         process.send_signal(signal.SIGKILL)
         accepted += [line.strip() for line in process.stdout if line.endswith("\n")]
-    monkeypatch.setattr(queue, "now", lambda: now() + 2 * queue.LEASE)
+    monkeypatch.setattr(queue, "now", lambda: now() + 2 * LEASE)
     jobs = Queue(database)
     while (held := jobs.claim("next")) is not None:
         jobs.done(held.id, "next", ASKED, DONE)

@@ -6,8 +6,10 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -16,14 +18,18 @@ from typing import Any
 
 import httpx
 import pytest
+import uvicorn
 
 from foretell import Conditions, Graph, forecast
 from foretell.errors import InputError
 from foretell.profile import ARRAYS, SUFFIX
 from foretell.serve.client import Client
 from foretell.serve.inference_engine import InferenceEngine
+from foretell.serve.listener.app import make_app
 from foretell.serve.problems import Problem
 from foretell.serve.ray_workers import Desk, _files
+from foretell.serve.run import Patient
+from foretell.serve.service import Service
 from foretell.serve.settings import Settings
 from foretell.serve.worker import Bench, pack
 from foretell.supervisor import Child, ChildEnded
@@ -106,6 +112,32 @@ def test_two_services_on_two_nodes_lose_one_of_each(ray_cluster: str, database_u
             assert all(client.result(job)["recommended"] for job in jobs)
 
 
+def test_a_request_that_never_comes_to_its_end_is_closed(
+    engine: InferenceEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Byte by byte, its head kept a connection for ever."""
+    monkeypatch.setattr("foretell.serve.run.PATIENCE", 0.3)
+    service = Service(Settings(database=f"sqlite:///{tmp_path}/a.sqlite", job_runners=0), lambda _: engine)
+    server = uvicorn.Server(uvicorn.Config(make_app(service), http=Patient, log_level="critical"))
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        thread = threading.Thread(target=server.run, args=([listening],))
+        thread.start()
+        wait_until(lambda: server.started)
+        with (
+            socket.create_connection(listening.getsockname()) as half,
+            socket.create_connection(listening.getsockname()) as whole,
+        ):
+            half.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n")
+            whole.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            assert whole.recv(100).startswith(b"HTTP/1.1 200")
+            half.settimeout(20)
+            assert half.recv(100) == b""
+        server.should_exit = True
+        thread.join(30)
+
+
 def test_a_ray_cluster_that_is_not_there_is_said_before_it_serves() -> None:
     engine = InferenceEngine(Settings(ray="127.0.0.1:9", workers=1))
     with pytest.raises(InputError, match=r"no Ray cluster at '127.0.0.1:9'.*ray start --head"):
@@ -134,7 +166,7 @@ def test_a_worker_lost_with_its_node_before_it_was_ready_is_placed_again(graph_f
 def test_a_profile_goes_along_to_a_node(tmp_path: Path) -> None:
     """As it does through an actor, without Ray: what is in the file, not where it is here."""
     profile = tmp_path / f"ours{SUFFIX}"
-    profile.write_text("made")
+    profile.write_text('residuals = "ours.safetensors"')
     profile.with_suffix(ARRAYS).write_bytes(b"\0arrays")
     seen: list[tuple[str, bytes, bytes]] = []
 
@@ -148,4 +180,4 @@ def test_a_profile_goes_along_to_a_node(tmp_path: Path) -> None:
     desk = Desk.__new__(Desk)
     desk._bench = Seeing()
     desk.answer(pack({"do": "read", "profile": str(profile), "files": _files(profile)}))
-    assert seen == [(profile.name, b"made", b"\0arrays")]
+    assert seen == [(profile.name, b'residuals = "ours.safetensors"', b"\0arrays")]

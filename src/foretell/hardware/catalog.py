@@ -255,10 +255,10 @@ def own_files() -> Stamps:
     That is all but new devices: only a cluster that has one of them rests on it, and holds all of it.
     """
     return tuple(
-        (path, *rest)
+        stamp
         for folder in folders()[:-1]
-        for path, *rest in stamps(folder)
-        if Path(path).parent != folder / "devices" or (SHIPPED / "devices" / Path(path).name).is_file()
+        for stamp in stamps(folder)
+        if Path(stamp[0]).parent != folder / "devices" or (SHIPPED / "devices" / Path(stamp[0]).name).is_file()
     )
 
 

@@ -40,6 +40,9 @@ _POSITIVE = (
 )
 
 
+MAX_TOGETHER: Final = 16_384  # devices of a node: ten times the largest that is sold
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
     """One accelerator (or CPU) as a program sees it: a board with two chips is two devices.
@@ -86,6 +89,7 @@ class Device:
     def __post_init__(self) -> None:
         what = f"device {self.name!r}"
         _check_choice(what, "kind", self.kind, get_args(DeviceKind))
+        _check_together(what, self.node_size)
         for name in _POSITIVE:
             _check_positive(what, name, getattr(self, name))
         if self.context_bytes < 0:
@@ -207,6 +211,7 @@ class Instance:
 
     def __post_init__(self) -> None:
         _check_positive(f"instance {self.name!r}", "count", self.count)
+        _check_together(f"instance {self.name!r}", max(self.count, self.domain or 0))
         if self.bandwidth is not None:
             _check_positive(f"instance {self.name!r}", "bandwidth", self.bandwidth)
         if self.domain is not None and (self.domain < self.count or self.domain % self.count):
@@ -229,6 +234,11 @@ class Instance:
     @property
     def dollars_per_device_hour(self) -> Dollars | None:
         return None if self.dollars_per_hour is None else self.dollars_per_hour / self.count
+
+
+def _check_together(what: str, devices: int) -> None:
+    if devices > MAX_TOGETHER:
+        raise CatalogError(f"{what}: at most {MAX_TOGETHER:,} devices share a node, got {devices:,}.")
 
 
 def _check_positive(what: str, name: str, value: float) -> None:

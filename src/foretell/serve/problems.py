@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from foretell.errors import (
 from foretell.serve.patterns import words_of
 from foretell.text import brief, plain
 
+_LONGEST_INT: Final = 4096  # bits
 MEDIA_TYPE: Final = "application/problem+json"
 
 # The part of a question that an error is about, and where to find what it may be.
@@ -38,6 +40,7 @@ _TITLES: Final = {
     403: "This key may not do that",
     404: "There is no such thing here",
     405: "This address takes other methods",
+    408: "This request did not come to its end",
     409: "This cannot be done now",
     413: "That is too large",
     422: "This cannot be answered",
@@ -116,7 +119,11 @@ def _list(what: str) -> str:
 
 
 def _shown(value: Any) -> Any:
-    """What was given, where it is short enough to say."""
+    """What was given, where it is short enough to say. JSON has no NaN, and Python spells no number of 5,000 digits."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, int) and value.bit_length() > _LONGEST_INT:
+        return "a number of too many digits"
     if isinstance(value, str | int | float | bool) or value is None:
         return brief(plain(value))[:400] if isinstance(value, str) else value
     return brief(plain(str(value)))[:400]

@@ -2,18 +2,56 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Callable
 from types import FrameType
+from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from foretell.errors import InputError
+from foretell.serve.access.guard import PATIENCE
 from foretell.serve.listener.app import make_app
 from foretell.serve.service import Service
 from foretell.serve.settings import Settings
 
 _GRACE = 20  # seconds that requests in work have to end
+
+
+class Patient(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
+    """Closes a connection whose request's head does not come to its end: byte by byte, it would stay for ever."""
+
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._stop()  # a request is in work
+        elif self._late is None:
+            self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop()
+        super().connection_lost(exc)
+
+    def _wait(self) -> None:
+        self._late = self.loop.call_later(PATIENCE, self._give_up)
+
+    def _stop(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    def _give_up(self) -> None:
+        self._late = None
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.close()
 
 
 class _Server(uvicorn.Server):
@@ -38,6 +76,7 @@ def run(settings: Settings, say: Callable[[str], None]) -> None:
         say(f"http://{shown}:{port}")
         config = uvicorn.Config(
             make_app(service),
+            http=Patient,
             log_level="warning",
             access_log=False,
             timeout_graceful_shutdown=_GRACE,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
-from sqlalchemy import insert, select
+from sqlalchemy import func, insert, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
@@ -59,7 +59,7 @@ class Service:
         self.audit = AuditLog(self.database)
         self.metrics = Metrics()
         self.engine = start_engine(settings)
-        self.jobs = Runners(self.database, settings.job_runners, ray=settings.ray, lease=settings.lease)
+        self.jobs = Runners(self.database, settings.job_runners, settings=settings)
         self.profiles = Profiles(self.database)
         self.checker = TaskChecker(self.database, self.profiles)
         self.zoo = Zoo()
@@ -100,8 +100,15 @@ class Service:
         def keep() -> StoredGraph:
             with self.database.reading() as session:
                 known = session.get(StoredGraph, (caller.team, about["hash"]))
+                count = select(func.count()).select_from(StoredGraph).filter_by(team_id=caller.team)
+                kept = 0 if known is not None else session.scalar(count) or 0
             if known is not None:
                 return known
+            if kept >= self.settings.team_graphs:
+                raise Problem(
+                    409, f"{kept:,} graphs of your team are kept.", allowed=f"{self.settings.team_graphs:,}",
+                    next="Ask whoever runs the service for more (team_graphs among its settings).",
+                )  # fmt: skip
             graph = StoredGraph(team_id=caller.team, data=data, created=now(), **about)
             try:
                 with self.database.writing() as session:

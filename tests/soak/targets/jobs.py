@@ -15,18 +15,19 @@ from foretell.serve.jobs import queue
 from foretell.serve.jobs.of_graph import PlanRequest
 from foretell.serve.jobs.work import Done
 from foretell.serve.problems import Problem
+from foretell.serve.settings import Settings
 
 SIDE_BY_SIDE = 3
 SECONDS = 1.0  # opening a database takes a part of it
 GRAPH = "0" * 64
 ASKED = PlanRequest(graph=GRAPH, samples=1.0)
+SETTINGS = Settings(lease=0.5, team_jobs=10**9, team_seconds=1e9)
 
 
 def work(folder: Path, number: int, say: Callable[[str], None]) -> None:
     rng, holder = random.Random(number), new_id()
-    queue._MAX_WAITING_JOBS, queue.LEASE = 10**9, 0.2  # type: ignore[misc]
     database = _opened(folder)
-    jobs, caller = queue.Queue(database), local_caller(database)
+    jobs, caller = queue.Queue(database, SETTINGS), local_caller(database)
     while True:
         job = jobs.add(caller, "plan", ASKED)
         say(f"accepted {job.id}")
@@ -52,7 +53,7 @@ def verify(folder: Path, said: Sequence[str]) -> str:
         assert (found.state, found.result) == ("done", f'"{holder}"'), f"{id} was done by {holder}: {vars(found)}"
     states = Counter(jobs.get(caller, id).state for id in promised["accepted"])  # raises for one that is lost
     assert {jobs.get(caller, id).state for id in promised["cancelled"]} <= {"cancelled"}
-    later = now() + 10 * queue.LEASE
+    later = now() + 10 * SETTINGS.lease
     queue.now = lambda: later  # type: ignore[assignment]
     while (held := jobs.claim("last")) is not None or jobs.waiting():
         assert held is None or jobs.done(held.id, "last", ASKED, Done(result="null"))

@@ -84,9 +84,10 @@ class _serving:
     """A service with a port of its own; a client of it, and its queue."""
 
     def __init__(self, folder: Path) -> None:
-        queue._MAX_WAITING_JOBS = 10**9  # type: ignore[misc]
         _opened(folder).close()
-        self._service = Service(Settings(database=_url(folder), workers=1, lease=1.0))
+        self._service = Service(
+            Settings(database=_url(folder), workers=1, lease=1.0, team_jobs=10**9, team_seconds=1e9)
+        )
         self._server = uvicorn.Server(uvicorn.Config(make_app(self._service), log_level="critical"))
         self._socket = socket.socket()
         self._socket.bind(("127.0.0.1", 0))

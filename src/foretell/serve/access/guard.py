@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import time
 from typing import Final
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -10,7 +12,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from foretell.limits import limit
 from foretell.serve.problems import Problem
+from foretell.units import Seconds
 
+PATIENCE: Final[Seconds] = 60.0  # until all of a request is here
 MAX_JSON_BYTES: Final = 2**18  # bytes of a question
 HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -39,19 +43,34 @@ class Guard:
             await self.app(scope, receive, send)
             return
 
+        most = limit("bytes of a graph file") if scope["path"].rstrip("/") in _UPLOADS else MAX_JSON_BYTES
+        body = _Body(receive, most)
+        begun = False
+
         async def send_guarded(message: Message) -> None:
+            nonlocal begun
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
+            begun = True
             await send(message)
 
-        most = limit("bytes of a graph file") if scope["path"].rstrip("/") in _UPLOADS else MAX_JSON_BYTES
+        async def send_unless_refused(message: Message) -> None:
+            """What the app says of a body that was cut off is not the answer."""
+            if body.problem is None or begun:
+                await send_guarded(message)
+
         problem = self._stranger(scope) or _too_large(scope, most)
-        if problem is not None:
+        if problem is None:
+            try:
+                await self.app(scope, body.receive, send_unless_refused)
+            except Problem:
+                if body.problem is None:
+                    raise
+            problem = body.problem
+        if problem is not None and not begun:
             await problem.response()(scope, receive, send_guarded)
-            return
-        await self.app(scope, _counted(receive, most), send_guarded)
 
     def _stranger(self, scope: Scope) -> Problem | None:
         """A page of another site, in the browser of somebody who may ask: it asks with their loopback or their cookie."""
@@ -85,16 +104,32 @@ def too_large(most: int) -> Problem:
     return Problem(413, f"a body here has at most {most:,} bytes.", allowed=f"{most:,} bytes", next="Send less.")
 
 
-def _counted(receive: Receive, most: int) -> Receive:
-    """A body without a stated length is counted as it comes."""
-    seen = 0
+class _Body:
+    """A body is counted as it comes, and waited for only so long: `problem` is why it was refused."""
 
-    async def counted() -> Message:
-        nonlocal seen
-        message = await receive()
-        seen += len(message.get("body", b""))
-        if seen > most:
-            raise too_large(most)
+    def __init__(self, receive: Receive, most: int) -> None:
+        self._receive, self._most = receive, most
+        self._seen, self._ended = 0, False
+        self._until = time.monotonic() + PATIENCE
+        self.problem: Problem | None = None
+
+    async def receive(self) -> Message:
+        if self._ended:  # whoever listens now waits for the caller to leave
+            return await self._receive()
+        try:
+            left = max(self._until - time.monotonic(), 0.0)
+            message = await asyncio.wait_for(self._receive(), left)
+        except TimeoutError:
+            self.problem = Problem(
+                408,
+                f"the body did not come within {PATIENCE:g} s.",
+                next="Send it again.",
+                headers={"Connection": "close"},
+            )
+            raise self.problem from None
+        self._seen += len(message.get("body", b""))
+        self._ended = not message.get("more_body", False)
+        if self._seen > self._most:
+            self.problem = too_large(self._most)
+            raise self.problem
         return message
-
-    return counted

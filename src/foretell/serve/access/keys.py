@@ -82,8 +82,9 @@ def list_keys(database: Database) -> list[dict[str, Any]]:
 
 
 def has_keys(database: Database) -> bool:
+    """Whether any was ever made: a service whose last key was revoked is closed to all, not open to all."""
     with database.reading() as session:
-        return bool(session.scalar(select(func.count()).select_from(Key).where(Key.revoked.is_(None))))
+        return bool(session.scalar(select(func.count()).select_from(Key)))
 
 
 def local_caller(database: Database) -> Caller:

@@ -26,6 +26,8 @@ _LONGEST: Final = 256 * 2**20  # bytes of a line: a graph in base64
 
 def back_up(database: Database, file: Path) -> int:
     """How many rows were written, all as they were at one moment. The file is there when it is whole, or not at all."""
+    if file.exists() and not file.is_file():
+        raise InputError(f"{file} is no plain file, and would be replaced by one. Choose another file.")
     draft = file.with_name(f"{file.name}.part")
     rows = 0
     try:

@@ -146,6 +146,8 @@ class Job(Base):
     crashes: Mapped[int] = mapped_column(default=0, server_default="0")  # attempts that ended with its own process
     lease: Mapped[str | None] = mapped_column(_ID)  # of the runner that works on it
     lease_until: Mapped[float] = mapped_column(default=0.0)
+    begun: Mapped[float] = mapped_column(default=0.0, server_default="0")  # when it was last
+    seconds: Mapped[float] = mapped_column(default=0.0, server_default="0")  # that were worked on it
     created_by: Mapped[str] = mapped_column("asked_by", _ID)
     created: Mapped[float]
     ended: Mapped[float | None]

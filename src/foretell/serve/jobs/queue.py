@@ -10,28 +10,29 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from sqlalchemy import func, or_, select, update
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, aliased
 
 from foretell.serve.access.keys import Caller
 from foretell.serve.database.connect import Database, new_id, now
 from foretell.serve.database.tables import Job
 from foretell.serve.jobs.work import Done, Gone, JobRequest
 from foretell.serve.problems import Problem, missing
-from foretell.serve.settings import LEASE
+from foretell.serve.settings import Settings
 from foretell.text import brief, plain
 from foretell.units import Seconds
 
 Keep = Callable[[Session, Job], None]
 ENDED: Final = ("done", "failed", "cancelled")
-_MAX_WAITING_JOBS: Final = 100  # of one team
+_DAY: Final[Seconds] = 86_400.0
 _MAX_CRASHES: Final = 5
 _MAX_ATTEMPTS: Final = 100  # of a job that every service which took it was killed with
 _LONGEST: Final = 4000
 
 
 class Queue:
-    def __init__(self, database: Database, lease: Seconds | None = None) -> None:
-        self._database, self.lease = database, LEASE if lease is None else lease
+    def __init__(self, database: Database, settings: Settings | None = None) -> None:
+        self._database, self._settings = database, settings or Settings()
+        self.lease = self._settings.lease
 
     def add(self, caller: Caller, kind: str, request: JobRequest) -> Job:
         with self._database.writing() as session:
@@ -39,14 +40,7 @@ class Queue:
                 request.material(session, caller.team)
             except Gone as gone:
                 raise gone.problem() from None
-            waiting = session.scalar(
-                select(func.count()).select_from(Job).where(Job.team_id == caller.team, Job.state.not_in(ENDED))
-            )
-            if (waiting or 0) >= _MAX_WAITING_JOBS:
-                raise Problem(
-                    429, f"{waiting} jobs of your team wait or run.", allowed=f"{_MAX_WAITING_JOBS} at a time",
-                    next="Wait for some to end, or cancel them.", headers={"Retry-After": "30"},
-                )  # fmt: skip
+            self._check_quotas(session, caller.team)
             job = Job(
                 id=new_id(), team_id=caller.team, kind=kind, question=request.model_dump(), state="queued", message="", progress=0.0,
                 changes=1, attempts=0, lease_until=0.0, created_by=caller.key, created=now(),
@@ -54,13 +48,32 @@ class Queue:
             session.add(job)
         return job
 
+    def _check_quotas(self, session: Session, team: str) -> None:
+        own, most = Job.team_id == team, self._settings
+        waiting = session.scalar(select(func.count()).select_from(Job).where(own, Job.state.not_in(ENDED))) or 0
+        if waiting >= most.team_jobs:
+            raise Problem(
+                429, f"{waiting} jobs of your team wait or run.", allowed=f"{most.team_jobs} at a time",
+                next="Wait for some to end, or cancel them.", headers={"Retry-After": "30"},
+            )  # fmt: skip
+        worked = session.scalar(select(func.sum(Job.seconds)).where(own, Job.begun > now() - _DAY)) or 0.0
+        if worked >= most.team_seconds:
+            raise Problem(
+                429, f"{worked:,.0f} s were worked on jobs of your team within a day.",
+                allowed=f"{most.team_seconds:,.0f} s", next="Ask again tomorrow.", headers={"Retry-After": "3600"},
+            )  # fmt: skip
+
     def claim(self, holder: str) -> Job | None:
-        """The oldest job that nobody works on, now the holder's."""
+        """A job that nobody works on, now the holder's: teams take turns, and each has its oldest one done."""
+        others = aliased(Job)
+        same = others.team_id == Job.team_id
+        in_work = (others.state == "running") & (others.lease_until >= now())
+        running = select(func.count()).select_from(others).where(same, in_work).scalar_subquery()
+        last = select(func.coalesce(func.max(others.begun), 0.0)).where(same).scalar_subquery()
         with self._database.writing() as session:
             free = or_(Job.state == "queued", (Job.state == "running") & (Job.lease_until < now()))
-            found = session.scalar(
-                select(Job).where(free).order_by(Job.created).limit(1).with_for_update(skip_locked=True)
-            )
+            turn = select(Job).where(free).order_by(running, last, Job.created).limit(1)
+            found = session.scalar(turn.with_for_update(skip_locked=True, of=Job))
             if found is None:
                 return None
             found.changes += 1
@@ -69,7 +82,7 @@ class Queue:
                 found.message = f"its process ended {found.crashes or found.attempts} times before it was done."
                 return None
             found.state, found.lease, found.lease_until = "running", holder, now() + self.lease
-            found.attempts += 1
+            found.attempts, found.begun = found.attempts + 1, now()
             return found
 
     def renew(self, id: str, holder: str, message: str | None = None) -> bool:
@@ -88,7 +101,7 @@ class Queue:
 
     def give_back(self, id: str, holder: str, *, message: str = "", tried: bool = False) -> None:
         """It is the next one's, at once; `tried` is an attempt, and a crash of its own."""
-        changed = {"state": "queued", "lease": None, "message": _shown(message), "changes": Job.changes + 1}
+        changed = {"state": "queued", "lease": None, "message": _shown(message), "changes": Job.changes + 1} | _worked()
         counted = {"crashes": Job.crashes + 1} if tried else {"attempts": Job.attempts - 1}
         self._change(id, holder, changed | counted)
 
@@ -126,7 +139,8 @@ class Queue:
         return found
 
     def _end(self, id: str, holder: str, changed: dict[str, Any], keep: Keep | None = None) -> bool:
-        return self._change(id, holder, changed | {"lease": None, "ended": now(), "changes": Job.changes + 1}, keep)
+        ended = {"lease": None, "ended": now(), "changes": Job.changes + 1} | _worked()
+        return self._change(id, holder, changed | ended, keep)
 
     def _change(self, id: str, holder: str, changed: dict[str, Any], keep: Keep | None = None) -> bool:
         with self._database.writing() as session:
@@ -135,6 +149,10 @@ class Queue:
             if job is not None and keep is not None:
                 keep(session, job)
             return job is not None
+
+
+def _worked() -> dict[str, Any]:
+    return {"seconds": Job.seconds + (now() - Job.begun)}
 
 
 def _shown(text: str) -> str:

@@ -17,7 +17,7 @@ from foretell.serve.jobs.queue import Queue
 from foretell.serve.jobs.work import Done, Gone, JobRequest
 from foretell.serve.jobs.worker import made
 from foretell.serve.profiles import Profiles
-from foretell.serve.settings import LEASE
+from foretell.serve.settings import Settings
 from foretell.serve.worker import pack, unpack
 from foretell.supervisor import Child, ChildEnded
 from foretell.units import Bytes, Seconds
@@ -26,6 +26,7 @@ _LOOK: Final[Seconds] = 1.0  # between two looks into the queue
 _RENEWALS: Final = 10  # in a lease; so soon a cancelled job ends, too
 _MEMORY: Final[Bytes] = 8 * 2**30
 LONGEST: Final[Seconds] = 3600.0  # that one job may take
+_SILENT: Final[Seconds] = 60.0  # until runners that do not look any more are reported
 _log = logging.getLogger(__name__)
 Start = Callable[[], Child]
 
@@ -44,11 +45,12 @@ class Runners:
         start: Start = _fresh,
         *,
         longest: Seconds = LONGEST,
-        ray: str | None = None,
-        lease: Seconds = LEASE,
+        settings: Settings | None = None,
     ) -> None:
-        self.queue = Queue(database, lease)
-        self._database, self._start, self._longest, self._ray = database, start, longest, ray
+        self.queue = Queue(database, settings)
+        self._database, self._start, self._longest = database, start, longest
+        self._ray = None if settings is None else settings.ray
+        self._seen = time.monotonic()  # when one of them last looked for work or at its work
         self._profiles = Profiles(database)
         self._end, self._woken = threading.Event(), threading.Event()
         self._threads = [
@@ -61,6 +63,16 @@ class Runners:
         """There is something to do."""
         self._woken.set()
 
+    @property
+    def trouble(self) -> str:
+        """Why no job would be begun; "" where one would."""
+        if not self._threads or self._end.is_set():
+            return ""
+        if not any(thread.is_alive() for thread in self._threads):
+            return "no runner of jobs is alive."
+        silent = time.monotonic() - self._seen
+        return f"no runner of jobs has looked at the queue for {silent:.0f} s." if silent > _SILENT else ""
+
     def close(self) -> None:
         """Jobs in work go back to the queue."""
         self._end.set()
@@ -71,15 +83,27 @@ class Runners:
     def _run(self) -> None:
         holder = new_id()
         while not self._end.is_set():
+            self._seen = time.monotonic()
             try:
                 job = self.queue.claim(holder)
                 if job is not None:
-                    self._do(job, holder)
+                    self._outlive(job, holder)
                     continue
-            except SQLAlchemyError as error:
-                _log.error("the queue of jobs cannot be read: %s", error)
+            except Exception:  # the database is away, or a row is of no use: the next look may find others
+                _log.exception("the queue of jobs cannot be read")
             self._woken.wait(_LOOK)
             self._woken.clear()
+
+    def _outlive(self, job: Job, holder: str) -> None:
+        """Whatever comes of a job, its runner goes on."""
+        try:
+            self._do(job, holder)
+        except SQLAlchemyError:
+            raise  # its lease ends, and the job is begun again
+        except Exception as error:
+            _log.exception("job %s could not be run", job.id)
+            why = f"{type(error).__name__} while it was run; it begins again."
+            self.queue.give_back(job.id, holder, message=why, tried=True)
 
     def _do(self, job: Job, holder: str) -> None:
         try:
@@ -89,6 +113,13 @@ class Runners:
             profile = self._profiles.path(job.team_id, job.question.get("profile"))
         except (Gone, ForetellError) as error:
             self.queue.fail(job.id, holder, str(error))
+            return
+        except SQLAlchemyError:
+            raise
+        except Exception as error:
+            _log.warning("job %s cannot be read", job.id, exc_info=True)
+            why = f"this version of Foretell cannot read it ({type(error).__name__}). Ask anew."
+            self.queue.fail(job.id, holder, why)
             return
         head = {"kind": job.kind, "question": job.question, "profile": profile and str(profile), "ray": self._ray}
         with self._start() as child:
@@ -102,6 +133,7 @@ class Runners:
     def _listen(self, child: Child, job: Job, request: JobRequest, holder: str) -> None:
         ends = time.monotonic() + self._longest
         while not self._end.is_set():
+            self._seen = time.monotonic()
             try:
                 reply, body = unpack(child.receive(self.queue.lease / _RENEWALS))
             except TimeoutError:

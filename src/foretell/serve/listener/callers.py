@@ -54,11 +54,15 @@ async def caller_of_key(service: Service, request: Request, written: str) -> Cal
     if written:
         if (known := service.keyring.known(written)) is not None:
             return known
+        found = await run_in_threadpool(service.keyring.find, written)
+        if found is not None:  # whoever else guesses from the same address
+            return found
         address = request.client.host if request.client else "?"
-        if not service.rates.take(f"unknown from {address}"):  # guesses are slowed down, too
-            found = await run_in_threadpool(service.keyring.find, written)
-            if found is not None:
-                return found
+        if wait := service.rates.take(f"unknown from {address}"):
+            raise Problem(
+                429, "too many keys that are not in use were shown from this address.", next=f"Wait {wait:.1f} s.",
+                headers={"Retry-After": str(int(wait) + 1)},
+            )  # fmt: skip
     raise Problem(
         401, "no key that is in use was shown.", allowed="Authorization: Bearer KEY",
         next="Get a key from whoever runs the service (foretell serve key TEAM).", headers={"WWW-Authenticate": "Bearer"},

@@ -7,15 +7,18 @@ from sqlalchemy import text
 
 from foretell import __version__
 from foretell.serve.listener.callers import ServiceDep
+from foretell.serve.problems import Problem
 
 router = APIRouter(tags=["health"])
 
 
 @router.get("/healthz")
 def health(service: ServiceDep) -> dict[str, str]:
-    """200 while the database answers."""
+    """200 while the database answers and jobs are begun; 503 elsewhere, with why."""
     with service.database.reading() as session:
         session.execute(text("SELECT 1"))
+    if trouble := service.jobs.trouble:
+        raise Problem(503, trouble, next="Start the service again; jobs that were accepted are kept.")
     return {"status": "ok", "foretell": __version__}
 
 
