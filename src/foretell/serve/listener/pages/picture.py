@@ -86,7 +86,7 @@ def picture(chosen: Chosen) -> str:
     counts = _counts(chosen.device)
     count = chosen.count if chosen.count in counts else counts[-1]
     drawn = Chosen(device=chosen.device, count=count, nodes=chosen.nodes, written=chosen.written)
-    cluster = Cluster.parse(drawn.cluster.split()[0])  # of several, the first
+    cluster = cluster_of(drawn.cluster.split()[0])  # of several, the first
     inside, between = hardware.link(device.inside), hardware.link(device.between)
     squares = "".join(
         _radio("count", str(n), n == count, "square", "1 device" if n == 1 else f"{n} devices", str(n)) for n in counts
