@@ -39,16 +39,16 @@ def test_each_class_is_judged_by_what_was_left_out() -> None:
         for source, error in (("one", 0.1), ("two", 0.1), ("three", 0.4))
     ]  # fmt: skip
     b200 = OneDeviceJob(origin="three", device="b200", convolves=False, error=2.0)
-    found = {(held.steps, held.left_out): held for held in classes_of_intervals([], steps(), [b200], jobs)}
+    found = {(each.steps, each.left_out): each for each in classes_of_intervals([], steps(), [b200], jobs)}
     recent = found["NVIDIA from Turing to Hopper", "chip and source"]
     assert recent.rows == 41
-    assert recent.held > 0.9
+    assert recent.inside > 0.9
     assert recent.ratio == pytest.approx(1 / 1.08, rel=0.02)
-    assert found["newer NVIDIA", "chip and source"].held == 0.0
-    [former] = [held for (name, _), held in found.items() if "before 2" in name]
-    assert (former.rows, former.held) == (1, 0.0)
+    assert found["newer NVIDIA", "chip and source"].inside == 0.0
+    [former] = [each for (name, _), each in found.items() if "before 2" in name]
+    assert (former.rows, former.inside) == (1, 0.0)
     several = found["several devices", "source"]
-    assert several.held == pytest.approx(2 / 3)
+    assert several.inside == pytest.approx(2 / 3)
     assert several.ratio == pytest.approx(1.1)
     assert several.is_off
 
@@ -63,6 +63,6 @@ def test_the_verb_prints_every_class(tmp_path: Path) -> None:
     shown = CliRunner().invoke(app, asked)
     assert shown.exit_code == 0, shown.output
     found = json.loads(shown.output)
-    assert {"the model's own device", "other makers", "several devices"} < {held["steps"] for held in found}
-    assert all(held["rows"] and 0 <= held["held"] <= 1 <= held["width"] for held in found)
+    assert {"the model's own device", "other makers", "several devices"} < {each["steps"] for each in found}
+    assert all(each["rows"] and 0 <= each["inside"] <= 1 <= each["width"] for each in found)
     assert page.read_text().count("\n| ") == len(found) + 2

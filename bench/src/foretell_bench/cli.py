@@ -592,7 +592,7 @@ def intervals(
         from foretell_bench.pages.benches import put_table
 
         put_table(page, "intervals", pages.markdown(found))
-    answer(as_json, lambda: [asdict(held) for held in found], lambda width: pages.drawn(found))
+    answer(as_json, lambda: [asdict(each) for each in found], lambda width: pages.drawn(found))
 
 
 @app.command()

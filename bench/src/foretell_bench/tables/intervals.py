@@ -23,7 +23,10 @@ from foretell_bench.research.coverage import chip_of, coverage, hits_left_out, s
 from foretell_bench.tables import devices
 from foretell_bench.tables.published_rows import Compared, read
 
-HELD: Final = (0.85, 0.95)  # of what an interval of nine in ten contains, where it is neither too narrow nor too wide
+NINE_IN_TEN: Final = (
+    0.85,
+    0.95,
+)  # of what an interval of nine in ten contains, where it is neither too narrow nor too wide
 WIDEST: Final = 2.2  # times its low end, from Turing on
 MIDDLE: Final = 0.05  # that the median of forecast over measured may be from one
 _CLASSES: Final[dict[DeviceClass, str]] = {
@@ -34,19 +37,19 @@ _OLDER_SOFTWARE: Final = "NVIDIA under torch before 2, which counts for no inter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class IntervalClass:
     """Steps of one class against intervals that none of what was left out went into."""
 
     steps: str
     left_out: str
     rows: int
-    held: float
+    inside: float
     width: float  # high over low, in the median
     ratio: float  # forecast over measured, in the median
 
     @property
     def misses(self) -> bool:
-        return not HELD[0] <= self.held <= HELD[1]
+        return not NINE_IN_TEN[0] <= self.inside <= NINE_IN_TEN[1]
 
     @property
     def is_too_wide(self) -> bool:
@@ -57,7 +60,7 @@ class Held:
         return abs(self.ratio - 1) > MIDDLE
 
 
-def read_classes(results: Path) -> list[Held]:
+def read_classes(results: Path) -> list[IntervalClass]:
     """From what `bench accuracy`, `bench devices` and `bench published` saved in a folder."""
     published = results / "published.json"
     one_device = devices.one_device_jobs(published, load_model().device)
@@ -70,14 +73,14 @@ def classes_of_intervals(
     others: Sequence[OtherDeviceStep],
     one_device: Sequence[OneDeviceJob],
     jobs: Sequence[Compared],
-) -> list[Held]:
+) -> list[IntervalClass]:
     """Of every class that has steps."""
     every = [*others, *(job.step for job in one_device)]
     current = [step for step in every if not step.is_of_older_software]
     former = [step for step in every if step.is_of_older_software]
     return [
         *_own(own),
-        *(held for name in _CLASSES for held in _other(_CLASSES[name], _of_class(current, name), current)),
+        *(each for name in _CLASSES for each in _other(_CLASSES[name], _of_class(current, name), current)),
         *_other("one device of any class", current, current, {"chip": chip_of}),
         *_other("one device of any class", current, current, {"source": source_of}),
         *_other(_OLDER_SOFTWARE, former, every),
@@ -85,12 +88,12 @@ def classes_of_intervals(
     ]
 
 
-def _own(steps: Sequence[LeftOutStep]) -> Iterator[Held]:
+def _own(steps: Sequence[LeftOutStep]) -> Iterator[IntervalClass]:
     for found in coverage(steps):
         if found.what == "step" and not found.group:
             ratio = median(step.step_predicted / step.step for step in steps)
-            yield Held(
-                steps="the model's own device", left_out="family", rows=len(steps), held=found.inside, width=found.width,
+            yield IntervalClass(
+                steps="the model's own device", left_out="family", rows=len(steps), inside=found.inside, width=found.width,
                 ratio=ratio,
             )  # fmt: skip
 
@@ -104,26 +107,26 @@ def _other(
     judged: Sequence[OtherDeviceStep],
     every: Sequence[OtherDeviceStep],
     left_out: Mapping[str, Callable[[OtherDeviceStep], str]] = _BOTH,
-) -> Iterator[Held]:
+) -> Iterator[IntervalClass]:
     if hits := [hit for _, hit in hits_left_out(judged, every, *left_out.values())]:
-        yield Held(
+        yield IntervalClass(
             steps=name,
             left_out=" and ".join(left_out),
             rows=len(hits),
-            held=sum(inside for _, inside, _ in hits) / len(hits),
+            inside=sum(inside for _, inside, _ in hits) / len(hits),
             width=median(width for _, _, width in hits),
             ratio=math.exp(median(math.log(step.predicted[LEARNED] / step.seconds) for step in judged)),
         )
 
 
-def _several(jobs: Sequence[Compared]) -> Iterator[Held]:
+def _several(jobs: Sequence[Compared]) -> Iterator[IntervalClass]:
     rows = [job for job in jobs if job.left_out_inside is not None and job.error is not None]
     if rows:
-        yield Held(
+        yield IntervalClass(
             steps="several devices",
             left_out="source",
             rows=len(rows),
-            held=sum(bool(job.left_out_inside) for job in rows) / len(rows),
+            inside=sum(bool(job.left_out_inside) for job in rows) / len(rows),
             width=median(job.left_out_width or 1.0 for job in rows),
             ratio=median(1 + (job.error or 0.0) for job in rows),
         )

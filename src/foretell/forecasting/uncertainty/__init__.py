@@ -20,6 +20,7 @@ from foretell.forecasting.communication_copies import with_copies
 from foretell.forecasting.profile_purpose import profile_of_other_devices
 from foretell.forecasting.run import Placed, Run
 from foretell.forecasting.step import RoleStep
+from foretell.forecasting.uncertainty.device_classes import class_of
 from foretell.forecasting.uncertainty.jobs import PartsError, jobs_of, network_error, parts_error
 from foretell.forecasting.uncertainty.operators import expected_error, uncertain_operators
 from foretell.forecasting.uncertainty.other_devices import OtherDevices, StepKind, other_devices_of
@@ -37,6 +38,11 @@ _UNEVEN: Final = 2.5  # times as long as the other that a side of an interval is
 _PACE: Final = 0.7  # of the device's seconds that make a host count
 _MANY: Final = 0.3  # part of a step
 _ROUNDING: Final = 1e-9
+# CUDA 13 ends support of Maxwell, Pascal and Volta (its release notes); the steps are of `foretell bench intervals`.
+_OLDER_SOFTWARE: Final = (
+    "CUDA 13 has no code for boards before Turing, and the interval is for torch 2: published convolutions under torch 1 took "
+    "longer than forecast, those in groups up to four times as long."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +176,7 @@ def _several(
         host=own.host_time(ran.slowest.host_seconds) if own else None,
         exposed=LogNormal.symmetric(ran.exposed, network_error(cluster)),
         waiting=max(device.below, device.above),
-        caveats=(grounds, *(_uncertain(ran.slowest) if own else ())),
+        caveats=(grounds, *(_uncertain(ran.slowest) if own else ()), *_wide(ran.slowest, errors, step)),
     )
 
 
@@ -196,14 +202,21 @@ def _device(placed: Placed, errors: Calibration | OtherDevices) -> LogNormal:
 
 def _grounds(placed: Placed, errors: Calibration | OtherDevices, step: LogNormal) -> Iterator[Caveat]:
     """What an interval rests on, and why it is wide where it is."""
-    device, kind = placed.node.device, StepKind.of(placed)
     if isinstance(errors, OtherDevices):
+        device, kind = placed.node.device, StepKind.of(placed)
         yield Caveat("calibrated-elsewhere", errors.source(device, kind))
+        if class_of(device) == "older" and kind.convolutions > _MANY:
+            yield Caveat("older-software", _OLDER_SOFTWARE, kind.convolutions)
     else:
         yield from _uncertain(placed)
+    yield from _wide(placed, errors, step)
+
+
+def _wide(placed: Placed, errors: Calibration | OtherDevices, step: LogNormal) -> Iterator[Caveat]:
     low, high = interval(step)
     if low > 0 and high > WIDEST * low:
-        yield Caveat(WIDE_INTERVAL, f"The interval is {high / low:.1f} times wide: {_why_wide(placed, errors, kind)}.")
+        why = _why_wide(placed, errors, StepKind.of(placed))
+        yield Caveat(WIDE_INTERVAL, f"The interval is {high / low:.1f} times wide: {why}.")
 
 
 def _why_wide(placed: Placed, errors: Calibration | OtherDevices, kind: StepKind) -> str:
