@@ -36,10 +36,6 @@ class Patient(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         elif self._late is None:
             self._wait()
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._stop()
-        super().connection_lost(exc)
-
     def _wait(self) -> None:
         self._late = self.loop.call_later(PATIENCE, self._give_up)
 
@@ -51,7 +47,7 @@ class Patient(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
     def _give_up(self) -> None:
         self._late = None
         if self.cycle is None or self.cycle.response_complete:
-            self.transport.close()
+            self.transport.close()  # no harm where the caller has left already
 
 
 class _Server(uvicorn.Server):
