@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from foretell import Cluster, InputError, Profile
+from foretell.cost.files import load_arrays
 from foretell.errors import CatalogError, ProfileError, SourceError
 from foretell.hardware.catalog import device, instance, link
-from foretell.limits import LIMITS, parse_json, read_bytes, read_toml
+from foretell.limits import LIMITS, parse_json, parse_yaml, read_bytes, read_toml
+from foretell.planner.agreed import read_agreement
 from foretell.sources.config import config_file_function
 
 
@@ -97,3 +100,22 @@ def test_a_configuration_may_have_an_infinite_limit(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text('{"model_type": "mamba2", "time_step_limit": [0.0, Infinity]}')
     assert callable(config_file_function(str(path)))
+
+
+@pytest.mark.parametrize(
+    "text", ["a: 2020-13-45", "a: " + "9" * 5000, "a: !!timestamp x", "a: !!int x", "a: &b [1]\nc: *b"]
+)
+def test_odd_yaml_is_refused_in_words(text: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011  (their words are their own)
+        parse_yaml(text)
+    (tmp_path / "plan.yaml").write_text(text)
+    with pytest.raises(InputError, match="is no YAML"):
+        read_agreement(tmp_path / "plan.yaml")
+
+
+def test_what_never_ends_is_not_read(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no plain file"):
+        read_agreement(Path("/dev/zero"))
+    os.mkfifo(tmp_path / "arrays.safetensors")
+    with pytest.raises(ValueError, match="no plain file"):
+        load_arrays(tmp_path / "arrays.safetensors", version=1)

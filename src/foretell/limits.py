@@ -78,6 +78,38 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ValueError("tables inside tables, too deep") from None
 
 
+def parse_yaml(text: str) -> Any:
+    """YAML without references: merged into each other, a few lines of them take all of a machine's memory."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.events.AliasEvent):
+                raise ValueError("it refers to another part of itself (*name). Write the values out")
+            return super().compose_node(parent, index)
+
+    try:
+        return yaml.load(text, Loader)  # nosec B506  # a SafeLoader
+    except yaml.YAMLError as problem:
+        where = getattr(problem, "problem_mark", None)
+        line = f" in line {where.line + 1}" if where is not None else ""
+        raise ValueError(f"no YAML{line}: {getattr(problem, 'problem', None) or problem}") from None
+    except RecursionError:
+        raise ValueError("lists inside lists, too deep") from None
+    except ValueError:
+        raise
+    except (AttributeError, LookupError, TypeError, ArithmeticError) as problem:  # of its makers of dates and numbers
+        raise ValueError(f"no YAML: a value is not of the kind that it looks like ({problem})") from None
+
+
+def check_plain(path: str | os.PathLike[str]) -> int:
+    """The bytes of a plain file. A pipe or a device may never end, and is not read."""
+    about = os.stat(path)
+    if not stat.S_ISREG(about.st_mode):
+        raise ValueError("it is no plain file")
+    return about.st_size
+
+
 def parse_json(data: bytes, *, finite: bool = True) -> Any:
     """JSON whose values are counted before they take a hundred times their place; and, where `finite`, no NaN."""
     check_limit("bytes of a JSON file", len(data))

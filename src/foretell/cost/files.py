@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretell.errors import ModelError
-from foretell.limits import check_limit
+from foretell.limits import check_limit, check_plain
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
@@ -28,7 +28,7 @@ def load_arrays(path: Path, *, version: int) -> tuple[Arrays, Mapping[str, str]]
     """The arrays, and what was saved about them. No code of a file runs."""
     from safetensors import safe_open
 
-    check_limit("bytes of a file of arrays", path.stat().st_size)
+    check_limit("bytes of a file of arrays", check_plain(path))
     with safe_open(path, framework="numpy") as file:
         about = file.metadata() or {}
         if int(about["version"]) > version:

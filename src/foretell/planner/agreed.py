@@ -19,17 +19,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from foretell.cost.model import CostModel
 from foretell.errors import InputError, check_number, did_you_mean
 from foretell.forecasting.forecast import DEFAULT_MODEL, forecast
 from foretell.forecasting.result import Forecast
+from foretell.limits import parse_yaml, read_bytes
 from foretell.sources.settings import texts_of
 from foretell.units import parse_bytes, parse_seconds, show_bytes, show_dollars, show_seconds
 
 _STEP: Final = ("name", "source", "on", "plan", "set", "step_time", "memory", "cost")
-_MAX_BYTES: Final = 2**20  # of a file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,14 +64,14 @@ class Checked:
 
 def read_agreement(path: Path) -> Agreement:
     try:
-        text = path.read_bytes()
+        text = read_bytes(path, "bytes of a configuration")
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}. Give a file like plan.yaml.") from None
-    if len(text) > _MAX_BYTES:
-        raise InputError(f"{path} has {len(text):,} bytes, and {_MAX_BYTES:,} are enough for any agreement.")
+    except ValueError as error:
+        raise InputError(f"{path} cannot be read: {error}. Give a file like plan.yaml.") from None
     try:
-        data = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        data = parse_yaml(text.decode())
+    except ValueError as error:
         raise InputError(f"{path} is no YAML: {error}. Correct it.") from None
     if not isinstance(data, dict) or not isinstance(data.get("steps"), list) or not data["steps"]:
         raise InputError(

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from foretell.errors import SourceError
-from foretell.limits import read_bytes, read_json, read_toml
+from foretell.limits import parse_yaml, read_bytes, read_json, read_toml
 from foretell.sources.configs.shell import Arguments, arguments
 
 SUFFIXES: Final = (".json", ".yaml", ".yml", ".toml", ".sh", ".txt", ".args")
@@ -52,25 +52,4 @@ def _read(path: Path) -> Any:
     if path.suffix == ".toml":
         return read_toml(path)
     text = read_bytes(path, _BYTES).decode()
-    return _yaml(text) if path.suffix in (".yaml", ".yml") else arguments(text, path.parent)
-
-
-def _yaml(text: str) -> Any:
-    import yaml
-
-    class Loader(yaml.SafeLoader):  # type: ignore[misc]
-        """References are refused: merged into each other, a few lines of them take all of a machine's memory."""
-
-        def compose_node(self, parent: Any, index: Any) -> Any:
-            if self.check_event(yaml.events.AliasEvent):
-                raise ValueError("it refers to another part of itself (*name). Write the values out")
-            return super().compose_node(parent, index)
-
-    try:
-        return yaml.load(text, Loader)  # nosec B506  # a SafeLoader
-    except yaml.YAMLError as problem:
-        where = getattr(problem, "problem_mark", None)
-        line = f" in line {where.line + 1}" if where is not None else ""
-        raise ValueError(f"no YAML{line}: {getattr(problem, 'problem', None) or problem}") from None
-    except RecursionError:
-        raise ValueError("lists inside lists, too deep") from None
+    return parse_yaml(text) if path.suffix in (".yaml", ".yml") else arguments(text, path.parent)
