@@ -129,10 +129,6 @@ def prepare_model(workload: Workload, model: Any) -> torch.nn.Module:
             f"model of workload {workload.name!r} returned {type(model).__name__}, not a torch.nn.Module. "
             "Let model=lambda: … build and return the module."
         )
-    if isinstance(workload.compile, str):
-        raise WorkloadError(
-            f"compile={workload.compile!r} of workload {workload.name!r} is not modelled yet. Set compile=False."
-        )
     if dtype := half_dtype(workload.arithmetic.parameters):
         model.to(dtype)
     if workload.channels_last:

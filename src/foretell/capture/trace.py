@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,11 +15,13 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from foretell.capture.as_gpu import attention, behave_as_gpu, let_fake_tensors_pass_as_real
 from foretell.capture.as_gpu.eager import was_compiled
+from foretell.capture.compiled import is_captured_compiled
+from foretell.capture.explain import words_of
 from foretell.capture.fusing import with_fused_kernels
 from foretell.capture.recorder import Recorder
 from foretell.capture.step import ATTENTION, Step, batch_sizes, prepare_model
 from foretell.capture.values import Values
-from foretell.errors import WorkloadError
+from foretell.errors import ForetellError, WorkloadError
 from foretell.graph import Caveat, Graph
 from foretell.graph.facts import StepFacts
 from foretell.sources.master_weights import gradient_of
@@ -32,11 +35,40 @@ def trace(workload: Workload) -> Graph:
     """Record the steady-state step of a workload. Changes this process for good: call it in a child."""
     behave_as_gpu()
     torch.set_num_threads(1)
+    if is_captured_compiled(workload):
+        return _trace_compiled(workload)
+    return _trace(workload)
+
+
+def _trace(workload: Workload) -> Graph:
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     values = Values(fake)
     recorder = Recorder(values)
     with fake, recorder:
         return record(fake_step(workload, values), recorder, values)
+
+
+def _trace_compiled(workload: Workload) -> Graph:
+    """As the compiler schedules it; the eager step, with a caveat, where the compiler cannot be asked."""
+    from foretell.capture.compiled.model import compile_model  # loads Inductor, which takes seconds
+    from foretell.capture.compiled.recorder import CompiledRecorder
+
+    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    values = Values(fake)
+    recorder = CompiledRecorder(values)
+    try:
+        with fake, recorder:
+            step = fake_step(workload, values)
+            compile_model(step.model, recorder)
+            step.run()
+            return record(step, recorder, values, warm=True)
+    except ForetellError:
+        raise
+    except Exception as error:
+        torch.compiler.set_stance("force_eager")
+        why = words_of(error).partition("\n")[0][:200]
+        caveat = Caveat("compile-not-modelled", f"The compiler could not be asked ({why}); this is the eager step.")
+        return _trace(replace(workload, compile=False, caveats=(*workload.caveats, caveat)))
 
 
 def fake_step(workload: Workload, values: Values) -> Step:
@@ -234,7 +266,9 @@ def host_state(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
 def _caveats(step: Step, values: Values | None) -> Iterator[Caveat]:
     workload = step.workload
     yield from workload.caveats
-    if workload.compile or was_compiled(step.model):
+    if is_captured_compiled(workload):
+        yield from _compiled_caveats(workload)
+    elif workload.compile or was_compiled(step.model):
         wish = "compile=True" if workload.compile else "torch.compile"
         yield Caveat("compile-not-modelled", f"{wish}: fused kernels are not modelled yet; this is the eager step.")
     if workload.attention is not None:
@@ -243,6 +277,18 @@ def _caveats(step: Step, values: Values | None) -> Iterator[Caveat]:
         yield Caveat("paged-optimizer", "The optimizer's state is taken to lie in host memory; moving it is not timed.")
     for assumption in values.assumptions if values else ():
         yield Caveat("assumed-values", f"The step depends on values that only a run would know: {assumption}.")
+
+
+def _compiled_caveats(workload: Workload) -> Iterator[Caveat]:
+    made_by = f"torch {torch.__version__.partition('+')[0]}"
+    yield Caveat(
+        "compiled",
+        f"Kernels are those that the compiler of {made_by} schedules for a Hopper board, priced by the bytes that they move; "
+        "loss outside the model and optimizer run as written.",
+    )
+    if isinstance(workload.compile, str):
+        left = {"reduce-overhead": "CUDA graphs", "max-autotune": "CUDA graphs and kernels that are tried out"}
+        yield Caveat("compile-mode", f"compile={workload.compile}: {left[workload.compile]} are not modelled.")
 
 
 def _attention_caveats(workload: Workload) -> Iterator[Caveat]:

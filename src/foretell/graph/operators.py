@@ -19,6 +19,7 @@ Family = Literal[
 ]  # fmt: skip
 Reads = Literal["inputs", "what it returns", "no tensor", "one per row", "as declared"]
 OPAQUE: Final = "foretell.opaque"  # whose overloads are what users declared, by name
+FUSED: Final = "foretell.fused"  # a kernel that torch's compiler writes; its overloads are kinds of kernels
 FIRST_VERSION: Final = "first_version"  # argument of attention by the first FlashAttention
 PIECE_BY_PIECE: Final = "piece_by_piece"  # argument of attention that meets the keys of one rank after another
 ATTENTION: Final = ("flash", "efficient", "cudnn")  # kinds that are one kernel for scores, softmax and values
@@ -212,4 +213,5 @@ for _name in ("dequantize_4bit", "dequantize_blockwise"):
 for _name in ("addmm", "baddbmm", "addbmm"):  # in place
     register(Operator(name=f"aten.{_name}_", family="matmul", kind="added", like=f"aten.{_name}"))
 register(Operator(name=OPAQUE, reads="as declared"))
+register(Operator(name=FUSED, family="copy", kind="stream", reads="as declared", like="aten.clone"))
 register(Operator(name="foretell.host_update", launches=False))  # an optimizer's op that the host runs

@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 
 from foretell.errors import NotModelled, PlanError
 from foretell.graph import Graph
+from foretell.graph.operators import FUSED
 from foretell.parallel.accumulate import MARKED, accumulate, repeated, steady_micro_step
 from foretell.parallel.checkpoint import checkpointed, chosen_units
 from foretell.parallel.context import check_context, context_parallel, exchanged
@@ -55,6 +56,7 @@ def parallelize(graph: Graph, plan: Plan, weigh: Weigh = bytes_touched) -> Progr
         8
     """
     _check(plan)
+    _check_compiled(graph, plan)
     micro_steps = plan.grad_accumulation or graph.grad_accumulation
     if not graph.training:
         plan = replace(plan, overlap_ep=False, delay_wgrad=False)  # there is no backward pass
@@ -66,6 +68,17 @@ def parallelize(graph: Graph, plan: Plan, weigh: Weigh = bytes_touched) -> Progr
     whole = _whole(graph, role)
     roles, pipeline = pipelined(role, plan, micro_steps, weigh, lambda part: _finished(part, graph, plan))
     return Program(roles=roles, ranks=plan.devices, whole=whole, micro_steps=micro_steps, pipeline=pipeline)
+
+
+def _check_compiled(graph: Graph, plan: Plan) -> None:
+    """Fused kernels are those of a whole step: what cuts it, or runs parts of it again, would be compiled otherwise."""
+    cuts = [f"{name}={getattr(plan, name)}" for name in ("tp", "pp", "cp", "ep") if getattr(plan, name) > 1]
+    cuts += ["zero=3"] * (plan.zero == 3) + [f"checkpointing={plan.checkpointing}"] * (plan.checkpointing != "none")
+    if cuts and any(s.name == FUSED for s in graph.signatures):
+        raise NotModelled(
+            f"plan {plan} asks for {', '.join(cuts)} of a compiled step, whose kernels are fused for one device. "
+            "Replicate it (dp, zero=1 or 2), or set compile=False for the eager step."
+        )
 
 
 def _without_stages(graph: Graph, plan: Plan, micro_steps: int, units: Units) -> Program:

@@ -1,0 +1,73 @@
+"""A recorder that a compiler may run under: what the compiler itself computes while it traces is no part of the step."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch._guards import TracingContext
+
+from foretell.capture.recorder import Recorder
+from foretell.graph import Op, Signature
+from foretell.graph.operators import FUSED
+
+
+class CompiledRecorder(Recorder):
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True  # or nothing would be compiled under this mode
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return True
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if TracingContext.try_get() is not None:
+            return func(*args, **(kwargs or {}))
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def modules_of(self, model: torch.nn.Module) -> contextlib.AbstractContextManager[None]:  # type: ignore[override]
+        """Schedules know the modules of their kernels; hooks would be traced with the step."""
+        return contextlib.nullcontext()
+
+    @contextlib.contextmanager
+    def unseen(self) -> Iterator[None]:
+        """What the compiled code does without a kernel: it takes memory, and looks at a part of it."""
+        recording, self.recording = self.recording, False
+        try:
+            yield
+        finally:
+            self.recording = recording
+
+    def take(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Memory that the compiled code takes now."""
+        if self.recording:
+            self._storage(tensor, born=len(self._ops))
+        return tensor
+
+    def launch(
+        self,
+        kind: str,
+        facts: tuple[tuple[str, int | str], ...],
+        reads: Sequence[torch.Tensor],
+        writes: Sequence[torch.Tensor],
+    ) -> None:
+        """Record one fused kernel."""
+        if not self.recording:
+            return
+        inputs = [self._tensor(tensor, born=-1) for tensor in reads]
+        outputs = [self._tensor(tensor, born=len(self._ops)) for tensor in writes]
+        layouts = tuple(layout for _, layout in inputs), tuple(layout for _, layout in outputs)
+        places = {number for number, _ in outputs}
+        mutates = tuple(i for i, (number, _) in enumerate(inputs) if number in places)
+        key = (kind, facts, *layouts, mutates)
+        signature = self._signatures.get(key)
+        if signature is None:
+            signature = self._signatures[key] = Signature(f"{FUSED}.{kind}", *layouts, facts, mutates)
+        phase = "backward" if torch._C._current_graph_task_id() != -1 else self.phase
+        numbers = (tuple(number for number, _ in inputs), tuple(number for number, _ in outputs))
+        self._ops.append(Op(signature, phase, self.module, *numbers, self.times))

@@ -1,0 +1,113 @@
+"""Compiled steps: the kernels that torch's compiler schedules for a GPU, found without one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+import torch
+from torch import nn
+
+import foretell
+from foretell.errors import NotModelled
+from foretell.graph.operators import FUSED
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(64), nn.Linear(64, 256), nn.Linear(256, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = x + self.down(nn.functional.gelu(self.up(self.norm(x))))
+        return made
+
+
+def block() -> foretell.Workload:
+    return foretell.Workload(
+        name="block",
+        model=lambda: nn.Sequential(Block(), Block()),
+        batch=lambda: torch.randn(32, 64),
+        loss=lambda model, x: model(x).square().mean(),
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+        compile=True,
+    )
+
+
+@cache
+def compiled() -> foretell.Graph:
+    return foretell.capture_graph(block())
+
+
+@cache
+def eager() -> foretell.Graph:
+    return foretell.capture_graph(replace(block(), compile=False))
+
+
+def test_ops_between_products_are_fused() -> None:
+    forward = [op.signature for op in compiled().ops if op.phase == "forward"][:7]
+    norm, product, gelu, second, joined = forward[:5]
+    assert [s.name for s in forward[:5]] == [FUSED, "aten.addmm", FUSED, "aten.addmm", FUSED]
+    assert [norm.target, gelu.target, joined.target] == [
+        f"{FUSED}.{k}" for k in ("reduction", "pointwise", "reduction")
+    ]
+    assert (norm.argument("reduced"), gelu.argument("reduced")) == (64, 1)
+    assert gelu.argument("traffic") == 2 * 32 * 256 * 4
+    assert "aten.erf.default" in str(gelu.argument("of"))
+    assert product.outputs[0].shape == (32, 256)
+    assert second.outputs[0].shape == (32, 64)
+
+
+def test_a_compiled_step_has_the_parameters_gradients_and_products_of_the_eager_one() -> None:
+    for role in ("parameter", "gradient", "input"):
+        assert compiled().bytes_of(role) == eager().bytes_of(role)
+    assert len(compiled().gradients or ()) == len(eager().gradients or ()) == 12
+    products = [
+        sum(op.signature.name in ("aten.mm", "aten.addmm") for op in graph.ops) for graph in (compiled(), eager())
+    ]
+    assert products[0] == products[1]
+    assert {op.module for op in compiled().ops} >= {"0.norm", "1.up", "1.down"}
+
+
+def test_the_forecast_says_that_kernels_are_the_compilers() -> None:
+    forecast = foretell.forecast(compiled(), on="h200")
+    assert "compiled" in {caveat.code for caveat in forecast.caveats}
+    assert "compile-not-modelled" not in {caveat.code for caveat in forecast.caveats}
+    assert forecast.memory.allocated <= foretell.forecast(eager(), on="h200").memory.allocated * 1.1
+
+
+def test_capture_of_a_compiled_step_repeats() -> None:
+    assert foretell.capture_graph(block()).content_hash == compiled().content_hash
+
+
+def test_a_plan_that_cuts_a_compiled_step_is_refused() -> None:
+    assert foretell.parallelize(compiled(), foretell.Plan(dp=4)).ranks == 4
+    with pytest.raises(NotModelled, match=r"tp=2 of a compiled step.*compile=False"):
+        foretell.parallelize(compiled(), foretell.Plan(tp=2))
+
+
+def test_a_mode_of_the_compiler_that_is_not_modelled_is_named() -> None:
+    graph = foretell.capture_graph(replace(block(), compile="reduce-overhead"))
+    assert {caveat.code for caveat in graph.caveats} == {"compiled", "compile-mode"}
+
+
+def test_graph_breaks_leave_what_is_between_them_eager() -> None:
+    def broken(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = model(x)
+        return made.square().mean()
+
+    class Broken(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = Block(), Block()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = self.first(x)
+            torch._dynamo.graph_break()
+            made: torch.Tensor = self.second(x)
+            return made
+
+    graph = foretell.capture_graph(replace(block(), model=Broken, loss=broken))
+    fused = [op for op in graph.ops if op.phase == "forward" and op.signature.name == FUSED]
+    assert len(fused) > sum(op.phase == "forward" and op.signature.name == FUSED for op in compiled().ops)
