@@ -111,6 +111,11 @@ WRITES = """
     assert torch.load("newest.pt")["weights"]["weight"].shape == (2, 2) and not os.path.exists("last.pt")
     shutil.copy("train.py", "data/made/copy.py")
     assert "shutil" in open("data/made/copy.py").read()
+    os.makedirs("data/gone/deep"); open("data/gone/deep/x.txt", "w").close()
+    shutil.move("data/gone", "data/there")
+    assert os.listdir("data/there/deep") == ["x.txt"] and not os.path.exists("data/gone")
+    shutil.rmtree("data/there")
+    assert not os.path.exists("data/there") and os.statvfs("data/made").f_namemax
     base = sqlite3.connect("rows.db")
     base.execute("create table rows (x integer)")
     descriptor = os.open("plain.txt", os.O_WRONLY | os.O_CREAT)

@@ -110,3 +110,27 @@ def test_the_library_maps_a_few_rows_that_stand_for_all(script: Write) -> None:
     (text,) = [c.text for c in graph.caveats if c.code == "fake-data"]
     assert "data set glue" in text
     assert "10,000 rows a split" in text
+
+
+HERE = """
+    import datasets, torch
+    from datasets.load import load_metric
+    mine = datasets.load_dataset("json", data_files="rows.jsonl", split="train", cache_dir="kept")
+    assert mine.column_names == ["q", "x"] and len(mine) == 6, mine
+    mine = mine.map(lambda row: {"n": len(row["q"])}).with_format("torch", columns=["x"])
+    model = torch.nn.Linear(8, 2).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for epoch in range(5):
+        for batch in torch.utils.data.DataLoader(mine, batch_size=6):
+            model(batch["x"].float().cuda()).sum().backward()
+            optimizer.step(); optimizer.zero_grad()
+"""
+
+
+def test_rows_that_are_here_are_read_and_nothing_is_left_here(script: Write, tmp_path: Path) -> None:
+    pytest.importorskip("datasets")
+    (tmp_path / "rows.jsonl").write_text('{"q": "a question", "x": [1, 2, 3, 4, 5, 6, 7, 8]}\n' * 6)
+    graph = foretell.capture_graph(script(HERE, fake_data=True))
+    assert graph.facts.inputs == (6, 8)
+    assert not any("rows.jsonl" in caveat.text for caveat in graph.caveats)
+    assert {path.name for path in tmp_path.iterdir()} == {"rows.jsonl", "train.py"}

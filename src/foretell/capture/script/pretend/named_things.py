@@ -40,7 +40,8 @@ _OF_MODELS: Final = {"gpt-2": "gpt2", "gpt2": "gpt2", "text-davinci": "p50k_base
 def install(session: Session) -> None:
     once_imported("evaluate", lambda module: _metrics(module, "load", session))
     once_imported("evaluate.loading", lambda module: _metrics(module, "load", session))
-    once_imported("datasets", lambda module: vars(module).setdefault("load_metric", _maker(session)))
+    for name in ("datasets", "datasets.load"):
+        once_imported(name, lambda module: vars(module).setdefault("load_metric", _maker(session)))
     once_imported("tiktoken", lambda module: _encodings(module, session))
     once_imported("tiktoken.registry", lambda module: _encodings(module, session))
     once_imported("tiktoken.load", lambda module: _ranks(module, session))

@@ -77,7 +77,7 @@ class Overlay:
     def __init__(self, scratch: str) -> None:
         self.scratch = scratch
         self.exists: Callable[[str], bool] = _lexists(os.lstat)
-        self._stat, self._makedirs, self._list = os.stat, os.makedirs, os.listdir
+        self._stat, self._makedirs, self._list, self._rename = os.stat, os.makedirs, os.listdir, os.rename
         self._open: Callable[..., Any] = builtins.open
         self._saved: dict[str, Any] = {}  # by torch, at a path
         self._buffers: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # and into what is open
@@ -112,7 +112,7 @@ class Overlay:
 
     def apply(self) -> None:
         self._redirect_open()
-        for name in ("stat", "lstat", "access", "truncate", "chdir"):
+        for name in ("stat", "lstat", "statvfs", "access", "truncate", "chdir"):
             self._look(os, name)
         os.listdir = self._listed(os.listdir)
         self._merge_scans()
@@ -123,8 +123,9 @@ class Overlay:
         for name in ("rename", "replace", "symlink", "link"):
             self._change(os, name, "src", "dst")
         self._change(shutil, "rmtree", "path")
-        for name in ("copy", "copyfile", "copy2", "move"):
+        for name in ("copy", "copyfile", "copy2"):
             setattr(shutil, name, self._copy)
+        shutil.move = self._move  # type: ignore[assignment]
         shutil.copytree = self._copy_tree
         self._redirect_native()
         self._keep_what_torch_saves()
@@ -257,6 +258,10 @@ class Overlay:
         real: Callable[..., Any] = getattr(owner, name)
 
         def change(*args: Any, **kwargs: Any) -> None:
+            if kwargs.get("dir_fd") is not None:  # a name in a folder that is open, as `rmtree` removes them
+                if os.path.realpath(f"/proc/self/fd/{kwargs['dir_fd']}").startswith(self.scratch):
+                    real(*args, **kwargs)
+                return
             given = [*args[: len(paths)], *(kwargs.pop(path) for path in paths[len(args) :])]
             first, *others = moved = [self.there(path) or path for path in given]
             if self.exists(os.fsdecode(first)):
@@ -285,6 +290,17 @@ class Overlay:
                 with self._open(source, "rb") as old, self._open(target, "wb") as new:
                     shutil.copyfileobj(old, new)
                 self._follow_saved("copy", [os.path.abspath(os.fsdecode(path)) for path in (src, dst)])
+        return dst
+
+    def _move(self, src: Any, dst: Any, *args: Any, **kwargs: Any) -> Any:
+        """What the script has made, a folder as well, goes there; what was here before stays, and is copied."""
+        source = os.path.abspath(os.fsdecode(self.found(src)))
+        if not source.startswith(self.scratch):
+            return self._copy(src, dst)
+        if os.path.isdir(dst):
+            dst = os.path.join(dst, os.path.basename(os.fspath(src).rstrip(os.sep)))
+        self._rename(source, self.made(dst))
+        self._follow_saved("rename", [os.path.abspath(os.fsdecode(path)) for path in (src, dst)])
         return dst
 
     def _copy_tree(self, src: Any, dst: Any, *args: Any, **kwargs: Any) -> Any:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -45,6 +47,7 @@ class _Hub:
     def __init__(self, datasets: Any, session: Session) -> None:
         self.datasets, self.session = datasets, session
         self.saved: dict[str, Any] = {}  # what the script has put on disk
+        self._reading = False
 
     def adapt(self) -> None:
         growing.let_stand_ins_grow(self.datasets)
@@ -64,13 +67,27 @@ class _Hub:
             if name == "load_from_disk" and (made := self.saved.get(_place(args[0] if args else ""))) is not None:
                 return made
             try:
-                return read(*args, **kwargs)
+                return self._read(read, args, kwargs)
             except Exception:
+                if self._reading:  # what reads a set falls back as a whole
+                    raise
                 return make(*args, **kwargs)
 
         replace(self.datasets, name, either)
         if hasattr(getattr(self.datasets, "load", None), name):
             replace(self.datasets.load, name, either)
+
+    def _read(self, read: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """What is on this machine; of files that it makes a cache of, by one in the folder for what is written."""
+        outer, self._reading = self._reading, True
+        try:
+            return read(*args, **kwargs)
+        except Exception:
+            if outer or "cache_dir" not in inspect.signature(read).parameters:
+                raise
+            return read(*args, **{**kwargs, "cache_dir": os.path.join(tempfile.gettempdir(), "sets")})
+        finally:
+            self._reading = outer
 
     def _inspect(self) -> None:
         answers: dict[str, Callable[..., Any]] = {
