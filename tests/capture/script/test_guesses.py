@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import random
+
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import foretell
+from foretell.capture.script.ended import Ended
 from foretell.capture.script.guesses import RUNS, Contradicted, Guesses
+from foretell.capture.script.misread import arrays_of_pictures, arrays_too_small, misread_texts
 from foretell.capture.script.pretend.files.guessed import guessed
 from foretell.capture.script.revised import frames_of
 from foretell.capture.script.session import Session
-from foretell.capture.script.shapes import replaced, reshaped
+from foretell.capture.script.shapes import is_made_up, replaced, reshaped
 from foretell.capture.script.taking import contradictions
 from tests.capture.script.conftest import Write
 
@@ -137,3 +143,38 @@ def test_a_sum_over_letters_shows_the_extent_of_each() -> None:
         torch.einsum("nv,vw->nw", torch.zeros(4, 207), torch.zeros(61, 67))
     (found,) = [frame for frame, _ in frames_of(caught.value) if frame.f_code.co_name == "einsum"]
     assert [given.extents for given in contradictions(found)] == [((207, 61),), ((61, 207),)]
+
+
+def test_prose_that_is_read_otherwise_is_of_another_kind() -> None:
+    guesses = Guesses()
+    guesses.about("text of a.txt", "words")
+    prose = "Aaa the quick brown fox jumps over the lazy dog"
+    for read, kind in ((int, "names"), (float, "names"), (json.loads, "records")):
+        with pytest.raises(ValueError) as caught:  # noqa: PT011
+            read(prose)
+        assert misread_texts(ended_by(caught.value), guesses) == {"text of a.txt": kind}
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        int("a name of the script's own")
+    assert misread_texts(ended_by(caught.value), guesses) == {}
+
+
+def test_an_array_that_a_picture_is_made_of_has_three_channels(session: Session) -> None:
+    rows = guessed(session, "x.npy", [2039, 61, 67, 71])
+    with pytest.raises(TypeError) as caught:
+        Image.fromarray(rows[0])
+    shown = arrays_of_pictures(ended_by(caught.value), session.guesses)
+    assert list(shown.values()) == [{"shape": [2039, 61, 67, 3], "dtype": "uint8"}]
+
+
+def test_arrays_that_are_too_small_to_cut_from_grow(session: Session) -> None:
+    x = guessed(session, "x.npy", [61, 67, 3])
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        random.randint(0, x.shape[0] - 128)
+    ((about, made),) = arrays_too_small(ended_by(caught.value), session.guesses).items()
+    assert made["shape"] == [251, 269, 3]
+    assert about == x.about
+    assert all(is_made_up(extent) for extent in made["shape"][:2])
+
+
+def ended_by(error: Exception) -> Ended:
+    return Ended(script=foretell.Script(path="train.py", fake_data=True), error=error)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import linecache
 import re
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from foretell.capture.reads import OWN, is_library
 from foretell.capture.script.ended import Ended
 from foretell.capture.script.guesses import Guesses
+from foretell.capture.script.misread import arrays_of_pictures, arrays_too_small, misread_texts
 from foretell.capture.script.shapes import arrays, ranked, replaced, with_rank
 from foretell.capture.script.taking import contradictions, taken_apart
 from foretell.capture.script.unread import unread
@@ -23,7 +24,7 @@ _Shown = dict[str, Any]
 
 def revised(ended: Ended, guesses: Guesses) -> _Shown:
     """What to take stand-ins to be in the next run; nothing where the error shows nothing new."""
-    for find in (_former_indices, _refused_tensors, _unknown_names, _other_kinds, unread):
+    for find in _FINDERS:
         shown = {what: value for what, value in find(ended, guesses).items() if guesses.is_new(what, value)}
         if shown:
             return shown
@@ -121,3 +122,8 @@ def _another_rank(about: str, guesses: Guesses) -> _Shown:
             same = {what: made for what, made in near.items() if made["shape"] == shape}
             return {what: {**made, "shape": with_rank(shape, rank, guesses)} for what, made in same.items()}
     return {}
+
+
+_FINDERS: Final[tuple[Callable[[Ended, Guesses], _Shown], ...]] = (
+    _former_indices, misread_texts, arrays_of_pictures, _refused_tensors, _unknown_names, arrays_too_small, _other_kinds, unread,
+)  # fmt: skip

@@ -15,9 +15,13 @@ from foretell.capture.script.guesses import Guesses
 
 ROWS: Final = 2039  # of an array that has every sample in it: the first prime below 2,048
 PRIMES: Final = (61, 67, 71, 73, 79, 83, 89, 97, 101, 103, 107, 109, 113, 127, 131, 137, 139, 149, 151, 157)
+# What extents are where a script cuts out more than they have: primes that are four times as large.
+LARGER: Final = dict(zip(PRIMES, (
+    251, 269, 283, 293, 317, 331, 353, 389, 401, 409, 431, 433, 449, 509, 521, 547, 557, 593, 601, 631,
+), strict=True))  # fmt: skip
 ARRAY: Final = "array "  # what a guess about one begins with
 _SPLITS: Final = re.compile(r"train(ing)?|val(id(ation)?)?|test(ing)?|dev|trn|tst|eval", re.IGNORECASE)
-_FEWER: Final = 251  # rows, of more numbers each
+_FEWER: Final = 257  # rows, of more numbers each
 _SMALL: Final = (17, 19, 23, 29, 31)  # extents of arrays that have many dimensions
 _LARGEST: Final = 2**26  # numbers of an array
 
@@ -38,7 +42,7 @@ def free_primes(guesses: Guesses) -> list[int]:
 
 
 def is_made_up(extent: int) -> bool:
-    return extent in (ROWS, _FEWER) or extent in PRIMES or extent in _SMALL
+    return extent in (ROWS, _FEWER) or extent in PRIMES or extent in _SMALL or extent in LARGER.values()
 
 
 def with_rank(shape: list[int], rank: int, guesses: Guesses) -> list[int]:

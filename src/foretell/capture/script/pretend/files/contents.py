@@ -20,12 +20,13 @@ from typing import Any, Final
 
 from foretell.capture.reads import is_library
 from foretell.capture.script.imports import once_imported
+from foretell.capture.script.misread import TEXT
 from foretell.capture.script.pretend import overlay
 from foretell.capture.script.pretend.files import documents, kinds, line_parts, lines, token_files, words
 from foretell.capture.script.pretend.files.callers import function_source, is_ready, reading_frame, source_of
 from foretell.capture.script.pretend.files.checkpoints import NotHere
 from foretell.capture.script.pretend.files.known_texts import known_text
-from foretell.capture.script.pretend.files.line_parts import TEXT, WORDS, are_names
+from foretell.capture.script.pretend.files.line_parts import WORDS, are_names
 from foretell.capture.script.pretend.files.packed import FLOWS, IDX, PRIZE, digits, packer_of, times_of
 from foretell.capture.script.pretend.files.sizes import PICTURE, is_grey, size_of
 from foretell.capture.script.pretend.files.unknown import ROWS, Document
@@ -258,6 +259,9 @@ class Contents:
         kind = self._session.guesses.about(f"{TEXT}{path}", "words")
         if kind == "folders":
             return lines.list_of_folders(self._session, path)
+        if kind == "records":
+            self._note_document(path)
+            return io.StringIO(f"{documents.MARK}\n" * ROWS)
         if kind == "names" or (
             re.search(r"\breadlines|splitlines|for \w+ in|\.split", source) and _LISTS.search(source)
         ):

@@ -12,6 +12,7 @@ from sys import _getframe
 from typing import Any, Final, SupportsIndex
 
 from foretell.capture.script.guesses import Guesses
+from foretell.capture.script.misread import TEXT
 from foretell.capture.script.pretend.files.taken import compared, stored, unpacked
 from foretell.capture.script.shapes import alike
 
@@ -24,7 +25,6 @@ _OF_MASKS: Final = re.compile(r"(^|_)(lb|lbl|label|gt|mask|seg|ann|target)", re.
 _OF_LABELS: Final = re.compile(r"^(label|lbl|cls|target|y|class_?id|num|count|idx|index)s?$", re.IGNORECASE)
 
 
-TEXT: Final = "text of "  # what a guess about one begins with
 _PROSE: Final = re.compile(r"\w+( \w+)*quick brown|fox jumps over")
 NAMES: dict[str, Any] = {}  # which parts of files were shown to have, in an earlier run
 
@@ -164,5 +164,5 @@ class Line(Word):
 
     def split(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[Any]:
         if sep in ("/", ".", "_", "-", "\n", "\\", "#"):  # parts of a name
-            return Pieces(Word(part) for part in str.split(self, sep, maxsplit))
+            return Pieces(Line(part) for part in str.split(self, sep, maxsplit))
         return Fields(self.strip(), WORDS.strip() if sep in ("|", "\t") else "0")

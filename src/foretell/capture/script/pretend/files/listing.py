@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from foretell.capture.script.pretend.files import kinds, patterns
 from foretell.capture.script.pretend.files.callers import endings_in, function_source, source_of, strings_in, words_of
+from foretell.capture.script.pretend.files.line_parts import Line
 
 _OF_ARCHIVES: Final = frozenset((".gz", ".zip", ".tar", ".tgz"))
 _ENDING: Final = re.compile(r"(\.[A-Za-z]\w{0,6})$")
@@ -58,13 +59,14 @@ def names(count: int, folder: str, frame: types.FrameType) -> list[str]:
     ending = "" if filters.last else ending_for(folder, frame)
     path = frame.f_code.co_filename
     plain = [patterns.name_of(i, ending, path) for i in range(count)]
-    return [filters.name(i, name) for i, name in enumerate(plain)]
+    return [Line(filters.name(i, name)) for i, name in enumerate(plain)]  # which has as many parts as are wanted of it
 
 
 def ending_for(folder: str, frame: types.FrameType) -> str:
     """As the function says, or its module, or what such folders have; caches only where nothing else is read."""
     known = kinds.DATA - _OF_ARCHIVES
-    own = _not_added(endings_in(tuple(strings_in(frame.f_code)), known), function_source(frame))
+    given = [value for value in frame.f_locals.values() if isinstance(value, str) and value.lower() in known]
+    own = given or _not_added(endings_in(tuple(strings_in(frame.f_code)), known), function_source(frame))
     found = own or endings_in(words_of(frame), known)
     if pictures := [ending for ending in found if ending in kinds.PICTURES]:
         return pictures[0]

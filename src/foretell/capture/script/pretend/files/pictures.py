@@ -22,7 +22,7 @@ _FRAMES: Final = 64  # of a video
 _RATE: Final = 25.0
 _MASKS: Final = re.compile(r"mask|label|segmentation|_gt|annotation|^gt")
 _RENDERED: Final = re.compile(r"nerf_synthetic|nerf-synthetic|blender")  # with what shines through
-_NEAR: Final = 2  # folders that say what is in them; those above name the data
+_NEAR: Final = 3  # folders that say what is in them; those above name the data
 _PHOTOS: Final = re.compile(r"img|image|photo|rgb")
 
 

@@ -1,0 +1,63 @@
+"""Stand-ins of another kind than the script reads them as: prose for lists or JSON, numbers for pictures, arrays that are too small."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final
+
+import numpy as np
+
+from foretell.capture.script.ended import Ended
+from foretell.capture.script.guesses import Guesses
+from foretell.capture.script.shapes import LARGER, arrays, free_primes, is_made_up
+
+PROSE: Final = re.compile(r"quick brown|fox jumps over")  # as every text that is made up has it
+TEXT: Final = "text of "  # what a guess about one begins with
+_NUMBERS: Final = re.compile(r"invalid literal for int|could not convert string to float")
+_EMPTY: Final = re.compile(
+    r"empty range (for|in) rand|low >= high|stack expects each tensor to be equal size|high <= 0"
+)
+_PICTURES: Final = {
+    "to_pil_image": "pic",
+    "fromarray": "obj",
+}  # functions that make a picture of an array, and its name there
+
+
+def misread_texts(ended: Ended, guesses: Guesses) -> dict[str, Any]:
+    """Prose that is read as numbers has lines of several parts, and prose that is read as JSON has a record in each line."""
+    error = ended.error
+    if isinstance(error, json.JSONDecodeError):
+        kind, words = "records", error.doc
+    else:
+        kind, words = "names", str(error) if isinstance(error, ValueError) and _NUMBERS.search(str(error)) else ""
+    texts = [what for what, made in guesses.made.items() if what.startswith(TEXT) and made == "words"]
+    return dict.fromkeys(texts[::-1][:1], kind) if isinstance(words, str) and PROSE.search(words) else {}
+
+
+def arrays_of_pictures(ended: Ended, guesses: Guesses) -> dict[str, Any]:
+    """An array that a picture is made of: bytes of three channels, which come last."""
+    at = ended.error.__traceback__
+    while at is not None:
+        code, frame = at.tb_frame.f_code, at.tb_frame
+        array = frame.f_locals.get(_PICTURES.get(code.co_name, ""))
+        about = getattr(array, "about", None)
+        if isinstance(array, np.ndarray) and about in guesses.made:
+            shape = guesses.made[about]["shape"]
+            before = shape[: max(len(shape) - array.ndim, 0)]
+            sides = [*shape[len(before) :], *free_primes(guesses)][:2]
+            return {about: {"shape": [*before, *sides, 3], "dtype": "uint8"}}
+        at = at.tb_next
+    return {}
+
+
+def arrays_too_small(ended: Ended, guesses: Guesses) -> dict[str, Any]:
+    """Arrays out of which a part is cut that they do not have: all that were made up are several times as large."""
+    if not isinstance(ended.error, ValueError | RuntimeError | AssertionError) or not _EMPTY.search(str(ended.error)):
+        return {}
+    small = {about: made for about, made in arrays(guesses).items() if len(made["shape"]) > 1}
+    return {about: {**made, "shape": list(map(_larger, made["shape"]))} for about, made in small.items()}
+
+
+def _larger(extent: int) -> int:
+    return LARGER.get(extent, extent) if is_made_up(extent) else extent
