@@ -22,7 +22,9 @@ OWN: Final = str(Path(__file__).resolve().parents[1]) + os.sep
 
 
 def is_library(filename: str) -> bool:
-    return filename.startswith(("<", OWN)) or "site-packages" in filename or f"{os.sep}lib{os.sep}python3" in filename
+    """Whether a file is not of the user's: compiled parts of libraries name the files that they were compiled from."""
+    named = filename.startswith(("<", OWN)) or filename.endswith((".pyx", ".pxd", ".pxi"))
+    return named or "site-packages" in filename or f"{os.sep}lib{os.sep}python3" in filename
 
 
 def digest(path: Path) -> str:

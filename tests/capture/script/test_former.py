@@ -209,6 +209,8 @@ def test_functions_of_autograd_may_be_objects(script: Write) -> None:
         import timm
         assert timm.models.registry.register_model and not hasattr(timm.models, "nowhere")
         assert pickle.loads(pickle.dumps(3)) == 3 and list(izip([1], [2])) == [(1, 2)]
+        import random
+        assert sorted(random.sample({1, 2}, 2)) == [1, 2]
         model = nn.Linear(8, 4).cuda()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for _ in xrange(5):

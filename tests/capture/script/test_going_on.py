@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import foretell
+from foretell.capture.reads import is_library
 from foretell.capture.script.ended import Ended
 from foretell.capture.script.findings import StandIn
 from foretell.capture.script.going_on import MADE, ROWS, Place, changed
@@ -72,6 +73,12 @@ def test_what_fails_on_any_machine_still_fails() -> None:
         run("def read():\n    import os\n    return os.not_there", "read")
 
 
+def test_objects_are_not_made_up() -> None:
+    text = "def load(rows, Loader):\n    loader = Loader(rows[0])\n    return loader"
+    with pytest.raises(IndexError):
+        run(text, "load", [], list)
+
+
 def test_samples_end_where_they_end() -> None:
     text = """
     def __getitem__(self, index):
@@ -113,6 +120,7 @@ def test_only_functions_that_read_data_go_on() -> None:
     assert not is_of_data(TypeError("f() got an unexpected keyword argument 'x'"))
     assert not is_of_data(FileNotFoundError(2, "no such file", "config.yaml"))
     assert found["build"] == {}
+    assert is_library("pandas/_libs/lib.pyx")  # of which nobody has the file
 
 
 def test_a_data_set_whose_lines_only_its_makers_know_is_forecast(script: Write) -> None:

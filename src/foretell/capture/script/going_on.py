@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-MADE: Final = "foretell_made"  # (error, line, name, how) → a value
+MADE: Final = "foretell_made"  # (error, line, name, how) → a value; without a name, it hears of a line that has failed
 ROWS: Final = "foretell_rows"  # (function that gives what is gone through, line, names) → rows
 _ROW: Final = "foretell_row"
 _ERROR: Final = "foretell_error"
@@ -136,7 +136,8 @@ def _leaves(node: ast.AST) -> bool:
 
 def _trying(body: list[ast.stmt], instead: list[ast.stmt], at: ast.stmt) -> ast.stmt:
     """What is done instead may fail too, as where it is put into something that is not there."""
-    noted = _parsed(f"{MADE}({_ERROR}, {at.lineno}, '', '')", at)
+    value = getattr(at, "value", None)
+    noted = _parsed(f"{MADE}({_ERROR}, {at.lineno}, None, {_how(value) if value is not None else ''!r})", at)
     handler = ast.ExceptHandler(type=ast.Name(id="Exception", ctx=ast.Load()), name=_ERROR, body=[*noted, *instead])
     return ast.copy_location(ast.Try(body=body, handlers=[handler], orelse=[], finalbody=[]), at)
 

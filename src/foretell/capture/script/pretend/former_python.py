@@ -6,6 +6,7 @@ import builtins
 import functools
 import importlib
 import itertools
+import random
 import sys
 import types
 from typing import Any, Final
@@ -33,8 +34,19 @@ def install(session: Session) -> None:
         for name, value in names.items():
             if not hasattr(owner, name):
                 setattr(owner, name, value)
+    _sample_sets()
     if not hasattr(sys, "maxint"):
         sys.maxint = sys.maxsize  # type: ignore[attr-defined]
+
+
+def _sample_sets() -> None:
+    """`random.sample` took sets before Python 3.11."""
+    sample: Any = random.sample
+
+    def of_anything(population: Any, k: int, **kwargs: Any) -> list[Any]:
+        return list(sample(tuple(population) if isinstance(population, set | frozenset) else population, k, **kwargs))
+
+    random.sample = of_anything
 
 
 def _module(name: str) -> types.ModuleType:

@@ -39,6 +39,9 @@ _BY_NAME: Final = re.compile(r"bbox|box(es)?$|path|file|text|sentence|caption|na
 _PICTURES: Final = re.compile(r"im(a?)ge?s?|pic|frame|photo|mask|depth|(^|_)(gt|seg|rgb|hr|lr)\d*$", re.I)
 _TEXTS: Final = frozenset("str join format lower upper strip rstrip replace basename dirname decode group read".split())
 _READERS: Final = frozenset("loads unpackb unpack safe_load parse getroot next".split())
+_OBJECTS: Final = re.compile(
+    r"(^|\.)(?!\w*(Tensor|Image|Counter|Dict|Path)\b)[A-Z]\w*$"
+)  # classes, as of loaders and models
 _COUNTING: Final = 10
 
 
@@ -93,10 +96,12 @@ class _Makes:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def value(self, error: BaseException, line: int, name: str, how: str) -> Any:
+    def value(self, error: BaseException, line: int, name: str | None, how: str) -> Any:
         """Without a name: put down that the line has failed, or let it."""
         frame = sys._getframe(1)
-        return self._of(frame, name, how) if name or how else self._go_on(error, line, frame)
+        if name is None:
+            return self._go_on(error, line, frame, _OBJECTS.search(how) is None)
+        return self._of(frame, name, how)
 
     def rows(self, give: Callable[[], Any], line: int, names: list[str]) -> Iterator[Any]:
         """What the script goes through; where that fails before the first of it, rows that are made up."""
@@ -112,8 +117,8 @@ class _Makes:
                 made = [self._of(frame, name, "") for name in names]
                 yield tuple(made) if len(made) != 1 else made[0]
 
-    def _go_on(self, error: BaseException, line: int, frame: types.FrameType) -> None:
-        if not is_of_data(error) or _is_end(error, frame):
+    def _go_on(self, error: BaseException, line: int, frame: types.FrameType, can_be_made: bool = True) -> None:
+        if not (can_be_made and is_of_data(error)) or _is_end(error, frame):
             raise error
         file = frame.f_code.co_filename
         words = linecache.getline(file, line).strip()
