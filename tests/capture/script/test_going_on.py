@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import foretell
 from foretell.capture.reads import is_library
@@ -16,7 +17,8 @@ from foretell.capture.script.going_on import MADE, ROWS, Place, changed
 from foretell.capture.script.guesses import Guesses
 from foretell.capture.script.pretend.made_up import _Makes
 from foretell.capture.script.session import Session
-from foretell.capture.script.unread import GOES_ON, is_of_data, unread
+from foretell.capture.script.unread import GOES_ON, is_of_data, refuse_invented_sizes, unread
+from foretell.errors import WorkloadError
 from tests.capture.script.conftest import Write
 
 READER = """
@@ -77,6 +79,15 @@ def test_objects_are_not_made_up() -> None:
     text = "def load(rows, Loader):\n    loader = Loader(rows[0])\n    return loader"
     with pytest.raises(IndexError):
         run(text, "load", [], list)
+
+
+def test_a_model_of_an_invented_width_is_refused() -> None:
+    guesses = Guesses()
+    refuse_invented_sizes([torch.zeros(122, 8)], guesses)
+    guesses.invented[61] = "array of rows"
+    refuse_invented_sizes([torch.zeros(128, 8)], guesses)
+    with pytest.raises(WorkloadError, match="a layer of 122, which comes of array of rows"):
+        refuse_invented_sizes([torch.zeros(122, 8)], guesses)
 
 
 def test_samples_end_where_they_end() -> None:

@@ -26,6 +26,7 @@ class Guesses:
     def __init__(self, known: Mapping[str, Any] | None = None) -> None:
         self.known: dict[str, Any] = dict(known or {})
         self.made: dict[str, Any] = {}  # what was made up, or taken from what is known
+        self.invented: dict[int, str] = {}  # extents and counts that no file has, and what they are of
         self._runs = int(self.known.get("runs", 1))
 
     def about(self, what: str, usual: Any) -> Any:

@@ -27,6 +27,7 @@ from foretell.capture.script.passes import Passes
 from foretell.capture.script.placement import Placement, ScriptRecorder
 from foretell.capture.script.readings import decisions
 from foretell.capture.script.revised import revised
+from foretell.capture.script.unread import refuse_invented_sizes
 from foretell.capture.script.updates import Updates
 from foretell.capture.script.windows import Window
 from foretell.capture.trace import optimizer_name, versions
@@ -150,6 +151,7 @@ class Session:
         """Make the graph of a step that was recorded."""
         if not window.learns:
             return  # nothing but updates ran on the accelerator: it trains on the host
+        refuse_invented_sizes(self.updates.models.parameters(), self.guesses)
         assumptions = (*self.place.values.assumptions, *filter(None, [decisions()]))
         self.find(compiled=was_compiled(), assumptions=assumptions, asides=tuple(self.passes.found()))
         recorded = self.recorder.graph(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import types
+from collections.abc import Iterable
 from typing import Any, Final
 
 import torch
@@ -14,6 +15,7 @@ from foretell.capture.reads import is_library
 from foretell.capture.script.ended import Ended
 from foretell.capture.script.going_on import Place
 from foretell.capture.script.guesses import Guesses
+from foretell.errors import WorkloadError
 from foretell.sources.offline import refusal_in
 
 GOES_ON: Final = "functions that go on"  # what the guess about them is called
@@ -44,6 +46,22 @@ def unread(ended: Ended, guesses: Guesses) -> dict[str, Any]:
     known: list[Any] = guesses.known.get(GOES_ON, [])
     place = _place(ended.error)
     return {} if place is None or place.entry() in known else {GOES_ON: [*known, place.entry()]}
+
+
+def refuse_invented_sizes(parameters: Iterable[torch.Tensor], guesses: Guesses) -> None:
+    """A model whose layers are as wide as something that was made up where the script could not go on is another model.
+
+    Raises:
+        WorkloadError: It is one.
+    """
+    for extent in {extent for parameter in parameters for extent in parameter.shape}:
+        for invented, what in guesses.invented.items():
+            if extent and extent % invented == 0:
+                raise WorkloadError(
+                    f"The model has a layer of {extent:,}, which comes of {what}: that was made up, since what stands in for the "
+                    "data could not be read as the script does. Put a small one of its kind there, of a few samples of the usual "
+                    "shapes, or say with the script's own arguments, after --, where one is."
+                )
 
 
 def is_of_data(error: BaseException) -> bool:

@@ -26,6 +26,7 @@ from foretell.capture.script.pretend.files.line_parts import Line, Word
 from foretell.capture.script.pretend.files.sizes import PICTURE
 from foretell.capture.script.pretend.files.unknown import Document, Record, value_of
 from foretell.capture.script.session import Session
+from foretell.capture.script.shapes import is_made_up
 from foretell.capture.script.unread import GOES_ON, is_of_data
 
 _ROWS: Final = 2048
@@ -42,7 +43,7 @@ _READERS: Final = frozenset("loads unpackb unpack safe_load parse getroot next".
 _OBJECTS: Final = re.compile(
     r"(^|\.)(?!\w*(Tensor|Image|Counter|Dict|Path)\b)[A-Z]\w*$"
 )  # classes, as of loaders and models
-_COUNTING: Final = 10
+_COUNTING: Final = 47  # a prime, so that a layer of as many, or of a multiple, shows where it is from
 
 
 def install(session: Session) -> None:
@@ -132,6 +133,7 @@ class _Makes:
         """A value by what makes it, else by its name, else an array."""
         last = how.rpartition(".")[2]
         if how in _KINDS:
+            self._session.guesses.invented.update({_COUNTING: name or how} if how in ("len", "max") else {})
             return _KINDS[how]()
         if last in _TEXTS:
             return Word("0")
@@ -146,6 +148,7 @@ class _Makes:
             if name.lower() in _SIDES:
                 return _SIDES[name.lower()]
             if _COUNTS.search(name):
+                self._session.guesses.invented[_COUNTING] = name
                 return _COUNTING
             if _NUMBERS.search(name):
                 return 0
@@ -165,6 +168,7 @@ class _Makes:
         )
         about = f"{name} of {frame.f_code.co_name} in {shown(frame.f_code.co_filename)}"
         array = guessed(self._session, about, picture, "int64" if whole else "float32")
+        self._session.guesses.invented.update(dict.fromkeys(filter(is_made_up, np.shape(array)), about))
         return torch.from_numpy(np.array(array)) if how.startswith("torch.") else array
 
 
