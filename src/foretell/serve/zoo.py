@@ -14,7 +14,7 @@ from foretell.supervisor import Child, ChildEnded
 from foretell.units import Seconds
 
 _PATIENCE: Final[Seconds] = 120.0
-_WAIT: Final[Seconds] = 10.0  # that a question waits for the names
+_WAIT: Final[Seconds] = 10.0  # that a person waits for the names
 _SHOWN: Final = 40
 # What people ask for first, shown before anything is typed.
 USUAL: Final = (
@@ -37,12 +37,13 @@ class Zoo:
                 threading.Thread(target=self._ask, name="foretell-names", daemon=True).start()
         return self._names
 
-    def check(self, source: str) -> None:
-        """Refuse a name that no library here has, before a capture begins; where they do not answer soon, the capture says it."""
+    def check(self, source: str, *, wait: bool = False) -> None:
+        """Refuse a name that no library here has, before a capture begins; until they have answered, the capture says it."""
         if source in USUAL:
             return
-        self.names()
-        self._answered.wait(_WAIT)
+        if wait:
+            self.names()
+            self._answered.wait(_WAIT)
         known = self._names
         if known is not USUAL and source not in known:
             library = source.partition("/")[0]

@@ -46,6 +46,7 @@ _SPACE: Final[Mapping[str, Setting]] = {
     "micro_batches": Setting(label="Micro-batches to try", hint="1,2,4"),
     "plan": Setting(label="Decided already", hint="tp=8,zero=1"),
     "recompute": Setting(label="Recomputing to try", hint="none,selective,full", note="Or auto: as little as fits"),
+    "search": Setting(label="Also try", hint="spot offload", note="Beside plans and batches"),
     "on": Setting(label="This cluster alone", hint="any", note="Like 4x8xh100-sxm"),
 }
 _PRICES: Final[Mapping[str, Setting]] = {
@@ -86,7 +87,7 @@ async def send(request: Request, service: ServiceDep, caller: Member) -> Respons
 def _search(form: Form, *, offers: str) -> dict[str, Any]:
     """What POST /v1/plans takes, of what was written as on the command line."""
     counts = {name: form.number(name) for name in _JOB}
-    length = JobLength.usual(**counts, spot=form.text("term") == "spot")
+    length = JobLength.usual(**counts, spot="spot" in (form.text("term"), *form.text("search").split()))
     on, deadline = form.text("on"), form.text("deadline")
     gpus = [*form.texts("gpus"), *form.text("others").replace(",", " ").split()]
     return {
@@ -95,7 +96,8 @@ def _search(form: Form, *, offers: str) -> dict[str, Any]:
         "confidence": form.number("confidence"), "global_batch": form.count("global_batch"), "plan": form.text("plan"),
         "batches": form.counts("micro_batches"), "recompute": _recompute(form.text("recompute")),
         "prices": form.numbers_by_name("price"), "term": form.text("term"), "region": form.text("region"),
-        "instances": bool(form.text("instances")), "offers": offers, "model": form.text("model"),
+        "instances": bool(form.text("instances")), "search": form.text("search").replace(",", " ").split(),
+        "offers": offers, "model": form.text("model"),
         "profile": form.text("profile"), "conditions": settings.conditions(form),
         "job": settings.job_request(settings.with_pauses(form, length)),
     }  # fmt: skip
@@ -116,6 +118,7 @@ def written(question: Mapping[str, Any]) -> str:
     found["deadline"] = f"{question['deadline']:g}s" if question.get("deadline") else None
     found["micro_batches"] = ",".join(map(str, question.get("batches") or ()))
     found["price"] = " ".join(f"{name}={price:g}" for name, price in (question.get("prices") or {}).items())
+    found["search"] = " ".join(question.get("search") or ())
     recompute = question.get("recompute") or ()
     found["recompute"] = recompute if isinstance(recompute, str) else ",".join(map(str, recompute))
     found |= settings.words_of(question)

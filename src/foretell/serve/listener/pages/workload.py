@@ -99,6 +99,7 @@ async def graph_or_wait(service: Service, caller: Caller, form: Form, then: str,
         precision=form.text("precision"), training=form.text("mode", "training") == "training",
         optimizer=form.text("optimizer"), settings=_settings(form.text("set")),
     )  # fmt: skip
+    await run_in_threadpool(lambda: service.zoo.check(capture.source, wait=True))
     job = await run_in_threadpool(service.begin, caller, "capture", capture)
     return f"/captures/{job.id}?{urlencode({'then': then} | query)}"
 
