@@ -111,7 +111,7 @@ def _let_pixels_change_as_before(module: Any) -> None:
         return
     for kind in list(vars(module).values()):
         if isinstance(kind, type) and issubclass(kind, pixels) and kind is not pixels and "__init__" in vars(kind):
-            kind.__init__ = _as_set_before(kind.__init__)
+            setattr(kind, "__init__", _as_set_before(vars(kind)["__init__"]))  # noqa: B010
 
 
 def _as_set_before(start: Any) -> Any:

@@ -125,7 +125,7 @@ class Overlay:
         self._change(shutil, "rmtree", "path")
         for name in ("copy", "copyfile", "copy2"):
             setattr(shutil, name, self._copy)
-        shutil.move = self._move  # type: ignore[assignment]
+        shutil.move = self._move
         shutil.copytree = self._copy_tree
         self._redirect_native()
         self._keep_what_torch_saves()
