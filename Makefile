@@ -8,7 +8,7 @@ READY := .venv/ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick slow test nightly lint types imports audit format unit docs docs-run docs-write picture bench-coverage bench-capture bench-memory laws fuzz fuzz-openapi soak clean
+.PHONY: help setup demo quick slow test nightly lint types imports audit format unit docs docs-run docs-write picture bench-coverage bench-capture bench-memory laws fuzz fuzz-openapi soak wheel clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -99,6 +99,9 @@ fuzz-openapi: $(READY)  ## requests that follow /openapi.json and requests that 
 
 soak: $(READY)  ## kill writers, campaigns, captures and services with jobs 200 times each, at random moments; SOAK="--only store" asks for some
 	$(BIN)/python tests/soak/run.py $(SOAK)
+
+wheel: $(READY)  ## the distribution to install elsewhere: dist/foretell-*.whl
+	$(BIN)/python -m hatchling build -t wheel
 
 clean:  ## remove .venv and what the tools left behind
 	rm -rf .venv out build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

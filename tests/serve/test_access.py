@@ -12,6 +12,7 @@ from foretell.serve.access import keys
 from foretell.serve.access.guard import HEADERS
 from foretell.serve.access.keys import make_key, revoke_key
 from foretell.serve.access.rates import Rates
+from foretell.serve.database.backup import back_up
 from foretell.serve.database.connect import Database
 from foretell.serve.database.tables import Audit, Base, Key
 from foretell.serve.service import Service
@@ -164,3 +165,8 @@ def test_requests_are_written_down(open_service: Open, database: Database, datab
         rows = [(row.what, row.status, row.key_id) for row in session.scalars(select(Audit).order_by(Audit.id))]
     name = secret.split("_")[1]
     assert rows == [("GET /v1/devices", 200, name), ("POST /v1/forecasts", 403, name), ("GET /v1/devices", 401, None)]
+
+
+def test_a_backup_replaces_no_device(database: Database, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no plain file"):
+        back_up(database, tmp_path)  # as /dev/full, which root could replace by a file

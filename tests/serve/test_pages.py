@@ -198,3 +198,10 @@ def test_hardware_is_added(client: TestClient, tmp_path: Path, monkeypatch: pyte
     assert [path.name for path in (tmp_path / "catalog" / "devices").iterdir()] == ["new-gpu.toml"]
     assert "new-gpu" in {device["name"] for device in client.get("/v1/devices").json()}
     assert client.post("/devices", data=fields).status_code == 422
+
+
+def test_the_picture_of_a_node_of_thousands_is_small() -> None:
+    """It once spun a thread for minutes."""
+    drawn = drawing(Cluster.parse("1x100000xh100-sxm"))
+    assert len(drawn) < 100_000
+    assert "100000 devices" in drawn

@@ -14,6 +14,7 @@ _APART, _PAD, _GAP = 14.0, 12.0, 5.0
 _NAME, _WIRE = 20.0, 26.0  # heights of a node's name and of the network below a row
 _MAX_NODES: Final = 8
 _LARGEST: Final = 30.0  # side of a device
+_MAX_SQUARES: Final = 144  # of a node that is drawn: a node may have thousands
 
 
 def drawing(cluster: Cluster) -> str:
@@ -21,7 +22,7 @@ def drawing(cluster: Cluster) -> str:
 
 
 def _drawn(cluster: Cluster, width: int, columns: int) -> str:
-    counts = [node.count for node in cluster.nodes]
+    counts = [min(node.count, _MAX_SQUARES) for node in cluster.nodes]
     shown = counts if len(counts) <= _MAX_NODES else counts[: _MAX_NODES - 1]
     boxes = len(shown) + (len(shown) < len(counts))
     columns = min(boxes, columns)
@@ -46,7 +47,9 @@ def _drawn(cluster: Cluster, width: int, columns: int) -> str:
             )
             middle = f'x="{left + box / 2:.1f}" y="{top + tall / 2 + 4:.1f}"'
             parts.append(f'<text {middle} text-anchor="middle">{more:,} nodes more</text>')
-    described = f"{len(counts):,} nodes, {sum(counts):,} devices." if wired else f"A node with {counts[0]} devices."
+    described = (
+        f"{len(counts):,} nodes, {cluster.devices:,} devices." if wired else f"A node with {cluster.devices} devices."
+    )
     height = -(-boxes // columns) * row
     return svg(width, height, "".join(parts), name=f"cluster-{width}", title=str(cluster), description=described)
 
