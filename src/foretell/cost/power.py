@@ -7,7 +7,7 @@ unit's part as the unit is used, and of the memory's as its bandwidth is. It nev
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,10 +16,12 @@ from foretell.cost.folder import read_errors, read_once, shipped
 from foretell.cost.roofline import on_tf32, peak_name, work_of
 from foretell.graph import Graph
 from foretell.hardware import Device
+from foretell.hardware import device as known_device
 from foretell.precision import Unit
 from foretell.units import Seconds
 
 FILE: Final = "power.json"
+MEASURED: Final = "h200"  # the board of its steps
 _UNITS: Final[tuple[Unit, ...]] = ("fp32", "tf32", "bf16")  # others of fewer bits take what bf16's do
 _OTHER: Final = "bf16"
 
@@ -71,6 +73,19 @@ def shipped_power() -> Power:
     known = read_once(shipped(), Power.load, FILE)
     assert known is not None
     return known
+
+
+def carried(use: Use, device: Device) -> Use:
+    """The use of another board's memory in the share of the limit that it would have of the measured board's.
+
+    A byte costs about the same energy on every board, so boards with much power for little bandwidth, as those with GDDR,
+    spend a smaller part of their limit on it. Units are taken to share the limit alike: who makes them wider gives them more.
+    """
+    if not device.power_watts:
+        return use
+    own = known_device(MEASURED)
+    scale = (device.bandwidth / device.power_watts) / (own.bandwidth / own.power_watts)
+    return replace(use, memory=use.memory * scale)
 
 
 def use_of(graph: Graph, device: Device, busy: Seconds = 0.0) -> Use:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from foretell.cost.power import Use, shipped_power
+from foretell.cost.power import Use, carried, shipped_power
 from foretell.hardware import Cluster
 
 
 def cluster_watts(cluster: Cluster, use: Use) -> float:
     """Of all devices together, each in use for such parts of the time."""
-    limit = sum(node.device.power_watts * node.count * times for node, times in cluster.runs)
-    return limit * shipped_power().share(use)
+    power = shipped_power()
+    return sum(
+        node.device.power_watts * node.count * times * power.share(carried(use, node.device))
+        for node, times in cluster.runs
+    )
 
 
 def idle_watts(cluster: Cluster) -> float:
