@@ -21,7 +21,7 @@ SEEN = [
     ("precision-order", "convolutions", "bf16 fp32", "gaudi2"),  # as small a part of the peak as on an H200
     ("halves-alike", "depthwise", "amp-bf16 amp-fp16", "mi300x"),  # kernels that torch has for NVIDIA boards alone
     ("halves-alike", "depthwise", "amp-bf16 amp-fp16", "h200"),
-    ("precision-without-units", "dense", "amp-bf16 amp-fp16", "gaudi"),
+    ("half-without-units", "dense", "amp-bf16 amp-fp16", "gaudi"),
     ("precision-without-units", "convolutions", "fp32 torch-fp32 tf32", "mi100"),
     ("precision-without-units", "convolutions", "fp32 torch-fp32 tf32", "v100-16g-sxm"),
     ("replicas", "dense", "amp-bf16", "mi250x"),  # two devices of eight have one of their links

@@ -29,7 +29,7 @@ FOLDER = ROOT / "out" / "laws"
 TOGETHER = (
     ("batches",),
     ("better-facts",),
-    ("dominance", "precision-order", "precision-without-units", "halves-alike"),
+    ("dominance", "precision-order", "precision-without-units", "half-without-units", "halves-alike"),
     ("hosts", "repeated", "one-is-single", "replicas", "more-is-no-surer", "written-out", "arithmetic-conserved"),
     ("shards-take-less", "overlap", "recomputing", "schedules", "fewer-in-flight"),
 )

@@ -82,22 +82,28 @@ def better_facts(scope: Scope, answers: Answers) -> Iterator[Compared]:
                     yield Compared(where=f"{where}, gain", number=listed.device, limit=bettered.device * BETTER)
 
 
-@law(
-    "Without the units of a precision, a device runs what it runs without naming it: fp32, torch-fp32 and tf32 are one "
-    "without tf32 units, and fp16 and bf16 where the same units run both.",
-    "devices without tf32 units, or without those of a half precision",
-    Tolerance(part=0.02, why="ops without products were measured in both types, which differ by as much"),
-)
+@law("fp32, torch-fp32 and tf32 are one where there are no tf32 units.", "devices without tf32 units")
 def precision_without_units(scope: Scope, answers: Answers) -> Iterator[Compared]:
     for step in scope.steps:
         for device in scope.devices:
-            if device.unit("tf32") != "tf32" and "fp32" in step.precisions:
-                plain = answers(usual(step, "fp32", device.name))
-                for precision in {"torch-fp32", "tf32"} & set(step.precisions):
-                    named = answers(usual(step, precision, device.name))
-                    if plain is not None and named is not None:
-                        where = f"{step.name} on {device.name}: fp32 and {precision}"
-                        yield from equal(f"{where}, device seconds", named.device, plain.device)
+            if device.unit("tf32") == "tf32" or "fp32" not in step.precisions:
+                continue
+            plain = answers(usual(step, "fp32", device.name))
+            for precision in {"torch-fp32", "tf32"} & set(step.precisions):
+                named = answers(usual(step, precision, device.name))
+                if plain is not None and named is not None:
+                    where = f"{step.name} on {device.name}: fp32 and {precision}"
+                    yield from equal(f"{where}, device seconds", named.device, plain.device)
+
+
+@law(
+    "fp16 and bf16 are one where the same units run both.",
+    "devices without the units of a half precision",
+    Tolerance(part=0.02, why="ops without products were measured in both types, which differ by as much"),
+)
+def half_without_units(scope: Scope, answers: Answers) -> Iterator[Compared]:
+    for step in scope.steps:
+        for device in scope.devices:
             if device.unit("fp16") == device.unit("bf16"):
                 yield from _halves(step, device, answers)
 
