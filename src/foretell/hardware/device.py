@@ -40,7 +40,7 @@ _POSITIVE = (
 )
 
 
-MAX_TOGETHER: Final = 16_384  # devices of a node: ten times the largest that is sold
+MAX_TOGETHER: Final = 16_384  # devices of a node, more than any that is sold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
