@@ -85,7 +85,8 @@ def _look_further(module: Any) -> None:
             return found
 
     with contextlib.suppress(TypeError):  # of a kind that is laid out otherwise
-        module.__class__ = type(kind.__name__, (kind,), {"__getattr__": missing, "looks_further": True})
+        parts = {"__getattr__": missing, "looks_further": True, "__module__": kind.__module__}  # it is no stand-in
+        module.__class__ = type(kind.__name__, (kind,), parts)
 
 
 def _is_plain_use(frame: Any, name: str) -> bool:
