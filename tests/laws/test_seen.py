@@ -22,6 +22,7 @@ SEEN = [
     ("halves-alike", "depthwise", "amp-bf16 amp-fp16", "mi300x"),  # kernels that torch has for NVIDIA boards alone
     ("halves-alike", "depthwise", "amp-bf16 amp-fp16", "h200"),
     ("half-without-units", "dense", "amp-bf16 amp-fp16", "gaudi"),
+    ("half-without-units", "recurrent", "bf16 fp16", "titan-xp"),  # fp32 units multiply both
     ("precision-without-units", "convolutions", "fp32 torch-fp32 tf32", "mi100"),
     ("precision-without-units", "convolutions", "fp32 torch-fp32 tf32", "v100-16g-sxm"),
     ("replicas", "dense", "amp-bf16", "mi250x"),  # two devices of eight have one of their links

@@ -43,7 +43,7 @@ _BEFORE_HOPPER: Final = 1.3  # clocks of an fp32 product beside its arithmetic, 
 _HOPPER: Final = (9, 0)
 _TILE: Final = 64  # rows and columns of a product that a block makes, at least
 _MATRIX: Final = 2
-_PRODUCTS: Final[tuple[Family, ...]] = ("matmul", "convolution", "convolution_backward")
+_PRODUCTS: Final[tuple[Family, ...]] = ("matmul", "convolution", "convolution_backward", "rnn")
 _SMALL_ON_CPU: Final = 3.0  # times its bound: a processor has no launch and no waves that small ops would leave empty
 _LIKELY: Final = 4.0  # times that a generation can be off
 
