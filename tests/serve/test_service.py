@@ -100,7 +100,7 @@ def test_the_client_says_what_the_library_says(address: str) -> None:
         assert found == json.loads(foretell.forecast(graph, "h200", **asked).to_json())
         told = client.measured(graph, "h200", seconds=2 * found["step_time"]["seconds"])
         assert told["error"] == pytest.approx(-0.5)
-        assert [row["hash"] for row in client.graphs()] == [graph.content_hash]
+        assert graph.content_hash in {row["hash"] for row in client.graphs()}  # beside those of other tests
         assert len(client.measurements()) == 1
         assert {"h200"} <= {device["name"] for device in client.devices()}
         with pytest.raises(InputError, match="no model"):

@@ -117,7 +117,7 @@ def _lay_over(*, in_users: bool) -> None:
     system.mount("", "/", "", _RECURSIVE | _PRIVATE)
     places = [*_folders(), *_mounts()]
     below = {place: os.open(place, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) for place in places}
-    memory = "/tmp" if os.path.isdir("/tmp") else places[0]
+    memory = "/tmp" if os.path.isdir("/tmp") else places[0]  # nosec B108  # covered by memory that no other sees
     system.mount("tmpfs", memory, "tmpfs", 0, "mode=0755")
     upper = os.open(memory, os.O_PATH | os.O_CLOEXEC)
     for number, (place, folder) in enumerate(below.items()):
@@ -186,7 +186,7 @@ def _own_system_folders() -> None:
         os.close(node)
     for name in ("shm", "pts"):
         os.mkdir(f"/dev/{name}", 0o777)
-    system.mount("tmpfs", "/dev/shm", "tmpfs", _NO_DEVICES, "mode=1777")
+    system.mount("tmpfs", "/dev/shm", "tmpfs", _NO_DEVICES, "mode=1777")  # nosec B108  # of this process alone
     for name, target in (("fd", "/proc/self/fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")):
         os.symlink(target, f"/dev/{name}")
     if os.path.isdir("/run"):

@@ -22,7 +22,8 @@ _FRAMES: Final = 64  # of a video
 _RATE: Final = 25.0
 _MASKS: Final = re.compile(r"mask|label|segmentation|_gt|annotation|^gt")
 _RENDERED: Final = re.compile(r"nerf_synthetic|nerf-synthetic|blender")  # with what shines through
-_NEAR: Final = 3  # folders that say what is in them; those above name the data
+_NEAR: Final = 2  # folders that say what is in them; one above names the data, unless it says no more than masks
+_MASKS_ALONE: Final = re.compile(r"(?:gt_?)?(?:masks?|labels?|annotations?|segmentations?)|gt")
 _PHOTOS: Final = re.compile(r"img|image|photo|rgb")
 
 
@@ -88,7 +89,7 @@ def _mode(file: Any) -> str:
             return "RGB"
         if _MASKS.search(folder):
             return "L"
-    return "RGB"
+    return "L" if any(map(_MASKS_ALONE.fullmatch, folders[-_NEAR - 1 : -_NEAR])) else "RGB"
 
 
 def _opened(session: Session, image: Any) -> None:
