@@ -50,10 +50,10 @@ def price_calls(graph: Graph, device: Device) -> list[Price]:
 
 
 def seconds_at_peak(graph: Graph, device: Device) -> Seconds:
-    """What the arithmetic of a step would take at the rates of the precisions that it runs in."""
+    """What the arithmetic that a step runs would take at the rates of the precisions that it runs in."""
     counted = zip(graph.calls.distinct, graph.calls.times, strict=True)
     return sum(
-        flops(call.signature)
+        work_of(call.signature).flops
         * times
         / device.peak(peak_name(call.signature, tf32=on_tf32(call.signature.name, graph.precision, device)))
         for call, times in counted

@@ -12,6 +12,7 @@ from foretell.cost.roofline import seconds_at_peak
 from foretell.distribution import interval
 from foretell.forecasting.critical import critical_path
 from foretell.forecasting.energy import cluster_watts, idle_watts
+from foretell.forecasting.invariants import check_step
 from foretell.forecasting.job import Job, JobLength
 from foretell.forecasting.memory import adjusted
 from foretell.forecasting.result import (
@@ -54,6 +55,7 @@ class Assembly:
 
     def forecast(self, length: JobLength | None, caveats: Iterable[Caveat]) -> Forecast:
         ran, whole = self.ran, self.program.whole
+        check_step(self.step, whole.name, self.cluster)
         known = self.known
         step_range = input_range = None
         if known.step is not None:
@@ -176,11 +178,12 @@ class Assembly:
 
     def _throughput(self) -> Throughput:
         whole, step = self.program.whole, self.step
-        at_peak = seconds_at_peak(whole, self.ran.slowest.node.device) * self._whole_steps
+        peaks = ((seconds_at_peak(whole, node.device), node.count * times) for node, times in self.cluster.runs)
+        at_once = sum(devices / seconds for seconds, devices in peaks if seconds)  # captured steps per second, of all
         return Throughput(
             samples_per_second=whole.samples * self._micro_steps / step if whole.samples else None,
             tokens_per_second=whole.tokens * self._micro_steps / step if whole.tokens else None,
-            mfu=at_peak / step / self.plan.devices,
+            mfu=self._whole_steps / step / at_once if at_once else 0.0,
         )
 
     def _cost(self) -> Cost:

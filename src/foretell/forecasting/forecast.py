@@ -15,6 +15,7 @@ from foretell.forecasting.budget import program_of, within_budget
 from foretell.forecasting.caveats import caveats
 from foretell.forecasting.conditions import Conditions
 from foretell.forecasting.garbage import no_garbage_collection
+from foretell.forecasting.invariants import possible
 from foretell.forecasting.job import JobLength
 from foretell.forecasting.profile_response import ProfileResponse
 from foretell.forecasting.question import Question, Subject, decide
@@ -79,7 +80,7 @@ def answer_to(
     conditions: Conditions | None = None,
     job: JobLength | None = None,
 ) -> Forecast:
-    """The forecast of a question that is decided."""
+    """The forecast of a question that is decided; one that cannot be is refused."""
     conditions = conditions or Conditions()
     prices_by, fitted = _loaded(model, profile)
     question = replace(question, cluster=on_hosts([question.cluster], conditions.host)[0])
@@ -103,7 +104,7 @@ def answer_to(
                 profiled=fitted is not None,
             ),
         )
-        return made.forecast(job, caveats(made))
+        return possible(made.forecast(job, caveats(made)))
 
 
 def profile_response(
