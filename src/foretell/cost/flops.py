@@ -28,6 +28,11 @@ def total_flops(graph: Graph) -> Flops:
     return sum(flops(call.signature) * times for call, times in zip(calls.distinct, calls.times, strict=True))
 
 
+def executed(signature: Signature) -> Flops:
+    """What of them a kernel does."""
+    return flops(signature) * (1 - skipped(signature))
+
+
 def skipped(signature: Signature) -> float:
     """The share of the counted operations that the kernel does not do: the masked half of causal attention."""
     if operator_of(signature.name).is_attention and signature.argument("is_causal"):

@@ -6,11 +6,11 @@ do not know.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from foretell.cost.flops import declared, flops, skipped
+from foretell.cost.flops import declared, executed, flops
 from foretell.graph import Graph, Layout, Signature
 from foretell.graph.operators import operator_of
 from foretell.hardware import Device
@@ -49,14 +49,14 @@ def price_calls(graph: Graph, device: Device) -> list[Price]:
     return prices
 
 
-def seconds_at_peak(graph: Graph, device: Device) -> Seconds:
-    """What the arithmetic that a step runs would take at the rates of the precisions that it runs in."""
-    counted = zip(graph.calls.distinct, graph.calls.times, strict=True)
+def seconds_at_peak(graph: Graph, device: Device, counted: Callable[[Signature], Flops] = flops) -> Seconds:
+    """What the arithmetic of a step would take at the rates of the precisions that it runs in."""
+    calls = zip(graph.calls.distinct, graph.calls.times, strict=True)
     return sum(
-        work_of(call.signature).flops
+        counted(call.signature)
         * times
         / device.peak(peak_name(call.signature, tf32=on_tf32(call.signature.name, graph.precision, device)))
-        for call, times in counted
+        for call, times in calls
         if call.launches  # what the device does not run is no use of it
     )
 
@@ -67,7 +67,7 @@ def work_of(signature: Signature, *, view: bool = False, host: bool = False) -> 
     waits = operator.waits and not host
     if view or host or not operator.launches:
         return Work(0.0, 0, kernel=False, waits=waits)
-    return Work(flops(signature) * (1 - skipped(signature)), _traffic(signature), kernel=True, waits=waits)
+    return Work(executed(signature), _traffic(signature), kernel=True, waits=waits)
 
 
 def roofline_seconds(work: Work, signature: Signature, device: Device, *, tf32: bool) -> Seconds:

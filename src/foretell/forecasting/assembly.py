@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
+from foretell.cost.flops import executed, flops
 from foretell.cost.model import CostModel
 from foretell.cost.power import use_of
 from foretell.cost.roofline import seconds_at_peak
 from foretell.distribution import interval
 from foretell.forecasting.critical import critical_path
 from foretell.forecasting.energy import cluster_watts, idle_watts
-from foretell.forecasting.invariants import check_step
+from foretell.forecasting.invariants import check_arithmetic, check_step
 from foretell.forecasting.job import Job, JobLength
 from foretell.forecasting.memory import adjusted
 from foretell.forecasting.result import (
@@ -32,12 +33,12 @@ from foretell.forecasting.run import Run
 from foretell.forecasting.snapshot import RankStep
 from foretell.forecasting.trainer import TrainerOverhead
 from foretell.forecasting.uncertainty import StepDistribution, step_distribution
-from foretell.graph import Caveat
+from foretell.graph import Caveat, Signature
 from foretell.hardware import Cluster
 from foretell.plans import Plan
 from foretell.profile import Profile, network_of
 from foretell.program import Program
-from foretell.units import Seconds
+from foretell.units import Flops, Seconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +57,7 @@ class Assembly:
     def forecast(self, length: JobLength | None, caveats: Iterable[Caveat]) -> Forecast:
         ran, whole = self.ran, self.program.whole
         check_step(self.step, whole.name, self.cluster)
+        check_arithmetic(self._used(executed), self.step, whole.name, self.cluster)
         known = self.known
         step_range = input_range = None
         if known.step is not None:
@@ -178,13 +180,20 @@ class Assembly:
 
     def _throughput(self) -> Throughput:
         whole, step = self.program.whole, self.step
-        peaks = ((seconds_at_peak(whole, node.device), node.count * times) for node, times in self.cluster.runs)
-        at_once = sum(devices / seconds for seconds, devices in peaks if seconds)  # captured steps per second, of all
         return Throughput(
             samples_per_second=whole.samples * self._micro_steps / step if whole.samples else None,
             tokens_per_second=whole.tokens * self._micro_steps / step if whole.tokens else None,
-            mfu=self._whole_steps / step / at_once if at_once else 0.0,
+            mfu=self._used(flops),
         )
+
+    def _used(self, counted: Callable[[Signature], Flops]) -> float:
+        """The arithmetic of a step over what all its devices can do meanwhile."""
+        runs = self.cluster.runs
+        peaks = (
+            (seconds_at_peak(self.program.whole, node.device, counted), node.count * times) for node, times in runs
+        )
+        at_once = sum(devices / seconds for seconds, devices in peaks if seconds)  # captured steps per second, of all
+        return self._whole_steps / self.step / at_once if at_once else 0.0
 
     def _cost(self) -> Cost:
         price = self.cluster.dollars_per_hour

@@ -19,6 +19,13 @@ def check_step(step: Seconds, workload: str, cluster: Cluster) -> None:
         raise _refused(workload, str(cluster), f"a step takes {step:g} s")
 
 
+def check_arithmetic(used: float, step: Seconds, workload: str, cluster: Cluster) -> None:
+    """Refuse a step that does more arithmetic than its devices can; masked attention is none."""
+    if not 0 <= used <= _MOST_USED:
+        does = f"in {show_seconds(step)} its devices would do {used:.3g} times the arithmetic that they can"
+        raise _refused(workload, str(cluster), does)
+
+
 def possible(found: Forecast) -> Forecast:
     """The forecast, or an error about what broke it."""
     if (why := _impossible(found)) is not None:
@@ -38,9 +45,6 @@ def _impossible(found: Forecast) -> str | None:
     for name in ("device_time", "host_time", "exposed_communication", "bubble", "stragglers"):
         if not 0 <= (seconds := getattr(found, name).seconds) < math.inf:
             return f"{name} is {seconds:g} s"
-    used, step = found.throughput.mfu, show_seconds(found.step_time.seconds)
-    if used is not None and not 0 <= used <= _MOST_USED:
-        return f"in {step} its devices would do {used:.3g} times the arithmetic that they can (MFU)"
     memory = found.memory
     if not 0 <= memory.allocated <= memory.reserved <= memory.total:
         return f"{memory.allocated:,} bytes are allocated, {memory.reserved:,} reserved, {memory.total:,} in all"

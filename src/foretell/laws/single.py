@@ -23,7 +23,10 @@ def roofline(case: Case, a: Answer) -> Iterator[Compared]:
 
 @law_of_one(
     "A step uses at most all of its devices' arithmetic.",
-    Tolerance(part=0.1, why="boards for games run up to a tenth above the clock that is published for them"),
+    Tolerance(
+        part=0.1,
+        why="boards for games run above their clock; attention is counted in full, and half of it may be masked",
+    ),
 )
 def utilization(case: Case, a: Answer) -> Iterator[Compared]:
     yield Compared(where=f"{case}: MFU", number=a.mfu, limit=1.0)
