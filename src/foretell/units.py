@@ -103,7 +103,9 @@ def show_rate(per_second: float) -> str:
 def show_dollars(dollars: Dollars) -> str:
     if dollars == 0:
         return "$0"
-    return f"${dollars:,.2f}" if dollars >= 0.1 else f"${dollars:.2g}" if dollars >= 1e-4 else f"${dollars:.1e}"
+    if dollars >= 0.1:
+        return f"${dollars:,.0f}" if dollars >= 1000 else f"${dollars:,.2f}"
+    return f"${dollars:.2g}" if dollars >= 1e-4 else f"${dollars:.1e}"
 
 
 def show_kwh(kwh: float) -> str:

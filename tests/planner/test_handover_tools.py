@@ -83,7 +83,8 @@ def _environment(folder: Path, packages: tuple[str, ...], *, seeing_ours: bool) 
         site = subprocess.run(
             [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], capture_output=True, text=True, check=True
         ).stdout.strip()  # fmt: skip
-        Path(site, "ours.pth").write_text(sysconfig.get_path("purelib") + "\n")
+        # Named by a line of code, for else the .pth files that lie there, of an editable install, are not read.
+        Path(site, "ours.pth").write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")
     subprocess.run([python, "-m", "pip", "install", "-q", *packages], check=True)
     return python
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import cache
+from io import StringIO
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 from foretell.planner.goal import Goal
 from foretell.planner.result import Choice, Range
 from foretell.planner.verdict import ALIKE, ROOM, choose, complexity, front
+from foretell.report.plan import plan_panel
+from foretell.units import show_dollars
 from tests.planner.test_plan import planned
 
 DAY = 86400.0
@@ -120,3 +124,41 @@ def test_more_room_than_the_margin_does_not_save_what_is_slower_and_dearer() -> 
     assert better.cost is not None
     uncertain = replace(better, time=wide, cost=wide.times(better.cost.median / better.time.median))
     assert recommended([roomier, uncertain], Goal()) is uncertain
+
+
+def test_of_what_takes_the_same_to_the_last_digit_the_roomier_is_on_the_front() -> None:
+    simpler, roomier = made(1.0, 100, headroom=0.12), made(1.0, 100, plan="dp=8,zero=3", headroom=0.19)
+    assert recommended([simpler, roomier], Goal()) in front([simpler, roomier])
+
+
+def test_what_is_faster_and_cheaper_but_fits_less_surely_is_named() -> None:
+    """It stands in the same table, without a word of why it was not taken."""
+    sure, unsure = (
+        made(16.3, 10_287, plan="dp=8,zero=3"),
+        made(16.0, 10_093, plan="dp=8,zero=2", headroom=0.11, fits=0.7),
+    )
+    verdict = choose([sure, unsure], Goal(deadline=30 * DAY))
+    assert verdict.recommended is sure
+    cluster, shorter = sure.cluster, "7.2 h shorter and $194.00 less"
+    assert verdict.reason.endswith(
+        f"{cluster} with dp=8,zero=2: {shorter}, but it fits into memory with 70 % where 90 % is wanted."
+    )
+    assert "but it" not in choose([sure, made(16.5, 10_000, fits=0.7)], Goal(deadline=30 * DAY)).reason, "it is slower"
+
+
+def test_the_recommended_choice_is_in_the_table_of_a_terminal() -> None:
+    """The front has what fits less surely, and the one that was recommended was left out where such a plan beats it."""
+    result = planned(deadline=1e9)
+    best = result.recommended
+    assert best is not None
+    beaten = replace(result, front=tuple(choice for choice in result.front if choice != best))
+    console = Console(width=120, record=True, file=StringIO())
+    console.print(plan_panel(beaten, 120))
+    shown = console.export_text()
+    assert "→" in shown
+    assert "Fits" in shown
+    assert "by what fits less surely" in shown
+
+
+def test_thousands_of_dollars_have_no_cents() -> None:
+    assert [show_dollars(d) for d in (0.0, 0.25, 999.5, 10286.9)] == ["$0", "$0.25", "$999.50", "$10,287"]

@@ -35,14 +35,17 @@ class Goal:
             "confidence", self.confidence, "a probability from 0.5 to 0.999", InputError, least=0.5, most=0.999
         )
 
-    def missed_by(self, choice: Choice) -> list[str]:
-        """The requirements that a choice does not surely keep."""
-        odds = {
+    def odds(self, choice: Choice) -> dict[str, float | None]:
+        """The probability with which a choice keeps each requirement; None where there is no such requirement."""
+        return {
             "memory": choice.fit_probability,
             "deadline": choice.deadline_probability,
             "budget": choice.budget_probability,
         }
-        missed = [name for name, p in odds.items() if p is not None and p < self.confidence]
+
+    def missed_by(self, choice: Choice) -> list[str]:
+        """The requirements that a choice does not surely keep."""
+        missed = [name for name, p in self.odds(choice).items() if p is not None and p < self.confidence]
         if self.budget is not None and choice.cost is None:
             missed.append("budget")
         return missed

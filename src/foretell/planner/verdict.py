@@ -53,14 +53,15 @@ def choose(choices: Sequence[Choice], goal: Goal) -> Verdict:
         return _nothing(choices, goal)
     good = [c for c in good if c.cost is not None] or good  # what has no price cannot be compared with what has
     measure, why = _wanted(good, goal)
-    unbeaten = _unbeaten(good, is_tight)
+    unbeaten = _unbeaten(front(good), is_tight)  # of what takes the same to the last digit, what leaves more free
     least = min(map(measure, unbeaten))
     alike = [c for c in unbeaten if measure(c) <= (1 + ALIKE) * least]
     best = min(alike, key=lambda c: (is_tight(c), *_shown(c), complexity(c.plan), measure(c)))
     if measure(best) > least:
         why += f", or within {show_share(ALIKE)} of it, and {'fastest' if not is_tight(best) else 'roomiest'} of those"
     others = [c for c in unbeaten if c is not best]
-    return Verdict(recommended=best, reason=f"{describe(best)} is {why}.{_next(best, others, measure)}")
+    reason = f"{describe(best)} is {why}.{_next(best, others, measure)}{_unsure(best, choices, goal, measure)}"
+    return Verdict(recommended=best, reason=reason)
 
 
 def _wanted(good: Sequence[Choice], goal: Goal) -> tuple[Callable[[Choice], float], str]:
@@ -118,10 +119,32 @@ def _next(best: Choice, others: Sequence[Choice], measure: Callable[[Choice], fl
     if not others:
         return ""
     other = min(others, key=lambda c: (measure(c), *_shown(c)))
+    return f" Next is {_beside(other, best)}."
+
+
+def _unsure(best: Choice, choices: Sequence[Choice], goal: Goal, measure: Callable[[Choice], float]) -> str:
+    """What would be faster and cheaper than the best, and why it is not taken: it stands in the same table."""
+    least = _time_and_cost(best)
+    better = [
+        c for c in choices
+        if (c.cost is None) == (best.cost is None) and _time_and_cost(c) != least
+        and all(a <= b for a, b in zip(_time_and_cost(c), least, strict=True))
+    ]  # fmt: skip
+    unsure = [c for c in better if goal.missed_by(c)]
+    if not unsure:
+        return ""
+    other = min(unsure, key=measure)
+    odds = [f"keeps to the {name} with {show_share(goal.odds(other)[name] or 0.0)}" for name in goal.missed_by(other)]
+    words = " and ".join(odds).replace("keeps to the memory", "fits into memory")
+    return f" {_beside(other, best)}, but it {words} where {show_share(goal.confidence)} is wanted."
+
+
+def _beside(other: Choice, best: Choice) -> str:
+    """Another choice, and what it would take more or less."""
     parts = [_difference(other.time.median - best.time.median, show_seconds, "longer", "shorter")]
     if other.cost and best.cost:
         parts.append(_difference(other.cost.median - best.cost.median, show_dollars, "more", "less"))
-    return f" Next is {other.cluster} with {other.plan}: {' and '.join(parts)}."
+    return f"{other.cluster} with {other.plan}: {' and '.join(parts)}"
 
 
 def _difference(value: float, show: Callable[[float], str], more: str, less: str) -> str:

@@ -35,13 +35,18 @@ def plan_panel(result: PlanResult, width: int = 100) -> RenderableType:
     """The answer, what else there is, and what was left out."""
     parts: list[RenderableType] = [_answer(result)]
     if result.front:
-        parts += [Text("\nNone of these is beaten in time, cost and memory", style="bold"), front_table(result, width)]
+        parts += [Text(f"\n{_heading(result)}", style="bold"), front_table(result, width)]
     if result.pruned:
         parts.append(Text("\nLeft out", style="bold"))
         for entry in result.pruned[:6]:
             parts.append(Padding(Text(f"{entry.count:>8,}  {_short(entry.reason)}", style="dim"), (0, 0, 0, 1)))
     parts += [Text(f"\n{caveat}", style="dim") for caveat in result.caveats]
     return Group(*parts)
+
+
+def _heading(result: PlanResult) -> str:
+    best, text = result.recommended, "None of these is beaten in time, cost and memory"
+    return text if best is None or best in result.front else f"{text}, the recommended one by what fits less surely"
 
 
 def _answer(result: PlanResult) -> RenderableType:
@@ -80,7 +85,7 @@ def _facts(choice: Choice) -> list[tuple[str, str]]:
 
 def front_table(result: PlanResult, width: int = 100) -> RenderableType:
     wide = width >= _WIDE
-    headings = ["", "Cluster", "Plan", "Batch", "Job", "Cost", "Free"]
+    headings = ["", "Cluster", "Plan", "Batch", "Job", "Cost", "Free", "Fits"]
     if wide:
         headings += ["MFU", "Energy"]
     odds = result.deadline is not None
@@ -88,6 +93,7 @@ def front_table(result: PlanResult, width: int = 100) -> RenderableType:
     for choice in _picked(result):
         row = ["→" if choice == result.recommended else "", choice.cluster, choice.plan, f"{choice.batch}"]
         row += [show_seconds(choice.time.median), _dollars(choice), show_share(choice.headroom)]
+        row.append(_odds(choice.fit_probability))
         if wide:
             row += [or_dash(choice.mfu, show_share), show_kwh(choice.kwh.median)]
         shown.add_row(*row, *([or_dash(choice.deadline_probability, _odds)] if odds else []))
@@ -96,7 +102,7 @@ def front_table(result: PlanResult, width: int = 100) -> RenderableType:
 
 def _picked(result: PlanResult) -> Sequence[Choice]:
     """Of a long front every few, the recommended always."""
-    front = list(result.front)
+    front = _shown(result)
     if len(front) <= _ROWS:
         return front
     step = (len(front) - 1) / (_ROWS - 1)
