@@ -276,6 +276,33 @@ def test_libraries_of_other_makers_run_depthwise_convolutions_of_both_halves(nam
     assert found[0] == found[1]
 
 
+@pytest.mark.parametrize("name", ["gaudi", "gaudi2", "cpu"])
+@pytest.mark.parametrize("backward", [False, True])
+def test_batch_norms_of_bf16_run_as_those_of_fp16_where_torch_has_no_kernels_for_boards(
+    name: str, backward: bool
+) -> None:
+    """They were priced as torch's CUDA kernels, twice as slow as cuDNN's, on processors and accelerators too."""
+    assert norm_of_16_bits(device(name), "bfloat16", backward) == pytest.approx(
+        norm_of_16_bits(device(name), "float16", backward), rel=0.02
+    )
+    assert norm_of_16_bits(device("a100-40g-sxm"), "bfloat16", backward) > 1.3 * norm_of_16_bits(
+        device("a100-40g-sxm"), "float16", backward
+    )
+
+
+def norm_of_16_bits(chip: Device, dtype: str, backward: bool) -> float:
+    """Seconds of what torch runs on a board: its own kernel for bf16, cuDNN's for fp16."""
+    x, numbers = Layout.contiguous((16, 64, 40, 40), dtype), Layout.contiguous((64,), "float32")
+    inputs, outputs = ((x, x) if backward else (x,)), (x, numbers, numbers)
+    numbers_in, more = (numbers,) * (5 if backward else 4), (Layout.contiguous((0,), "uint8"),)
+    if dtype == "bfloat16":
+        target = f"aten.native_batch_norm{'_backward' * backward}.default"
+        return there(Signature(target, (*inputs, *numbers_in), outputs), chip)
+    target = f"aten.cudnn_batch_norm{'_backward' * backward}.default"
+    ins, outs = ((*more,), ()) if backward else ((), (*more,))
+    return there(Signature(target, (*inputs, *numbers_in, *ins), (*outputs, *outs)), chip)
+
+
 @pytest.mark.parametrize("name", ["gaudi2", "gaudi3"])
 def test_a_product_of_fewer_rows_takes_no_longer(name: str) -> None:
     """Rows up to the next tile may be left empty: fewer of them were 4 % slower than all."""

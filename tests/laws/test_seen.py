@@ -23,6 +23,7 @@ SEEN = [
     ("halves-alike", "depthwise", "amp-bf16 amp-fp16", "h200"),
     ("half-without-units", "dense", "amp-bf16 amp-fp16", "gaudi"),
     ("half-without-units", "recurrent", "bf16 fp16", "titan-xp"),  # fp32 units multiply both
+    ("halves-alike", "convolutions", "amp-bf16 amp-fp16", "gaudi2"),  # batch norms as torch's kernels for boards
     ("precision-without-units", "convolutions", "fp32 torch-fp32 tf32", "mi100"),
     ("precision-without-units", "convolutions", "fp32 torch-fp32 tf32", "v100-16g-sxm"),
     ("replicas", "dense", "amp-bf16", "mi250x"),  # two devices of eight have one of their links

@@ -44,6 +44,7 @@ _HOPPER: Final = (9, 0)
 _TILE: Final = 64  # rows and columns of a product that a block makes, at least
 _MATRIX: Final = 2
 _PRODUCTS: Final[tuple[Family, ...]] = ("matmul", "convolution", "convolution_backward", "rnn")
+_RESERVE: Final = Layout.contiguous((0,), "uint8")  # what cuDNN's batch norm hands on to its backward pass
 _SMALL_ON_CPU: Final = 3.0  # times its bound: a processor has no launch and no waves that small ops would leave empty
 _LIKELY: Final = 4.0  # times that a generation can be off
 
@@ -94,6 +95,7 @@ def transferred(
     tf32: bool,
 ) -> tuple[Floats, list[Family]]:
     """Seconds of ops on another device than their model's own, and their families."""
+    signatures = [_of_a_library(s, device) for s in signatures]
     computed = [_as_computed(s, device) for s in signatures]
     described = [describe(s, own, tf32=tf32) for s in computed]
     attained = generations.attained
@@ -176,6 +178,17 @@ def _as_computed(signature: Signature, device: Device) -> Signature:
     if unit == wanted or dtype is None or not (multiplies or unit in HALVES):
         return signature
     return _of_type(signature, dtype)
+
+
+def _of_a_library(signature: Signature, device: Device) -> Signature:
+    """A batch norm of images as a library runs it, which cuDNN does for fp16: torch's kernels for bf16 are for boards alone."""
+    backward = {"aten.native_batch_norm": False, "aten.native_batch_norm_backward": True}.get(signature.name)
+    if backward is None or device.kind == "gpu" or len(signature.inputs[0].shape) <= _MATRIX:
+        return signature
+    if backward:
+        more = (*signature.inputs, _RESERVE)
+        return replace(signature, target="aten.cudnn_batch_norm_backward.default", inputs=more)
+    return replace(signature, target="aten.cudnn_batch_norm.default", outputs=(*signature.outputs, _RESERVE))
 
 
 def _of_type(signature: Signature, dtype: str) -> Signature:

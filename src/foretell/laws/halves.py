@@ -23,10 +23,13 @@ def _of_one_half(signature: Signature, device: Device) -> bool:
     """Whether it scales the loss of fp16, or torch has cuDNN run it for fp16 alone and kernels of its own for bf16.
 
     Those are batch norms (`_batch_norm_impl_index` in ATen's Normalization.cpp) and depthwise convolutions (`use_cudnn_depthwise`
-    in its Convolution.cpp); a library of another maker runs depthwise convolutions of both.
+    in its Convolution.cpp); a library of another maker runs depthwise convolutions of both, and on what is no board batch norms
+    too.
     """
     operator = operator_of(signature.name)
-    if signature.name in _SCALING or (operator.kind == "batch" and operator.family in ("norm", "norm_backward")):
+    if signature.name in _SCALING:
         return True
+    if operator.kind == "batch" and operator.family in ("norm", "norm_backward"):
+        return device.kind == "gpu"
     grouped = operator.family.startswith("convolution") and signature.argument("groups", 1) != 1
     return grouped and device.vendor == "NVIDIA"
