@@ -33,6 +33,8 @@ GAN = """
     assert torch.zeros(3).cuda().new(np.int64(2), 3).is_cuda and nn.Linear(2, 2).type(torch.cuda.HalfTensor).weight.is_cuda
 
     assert torch.zeros(3).cuda().new_tensor([1.0]).is_cuda
+    number = maker(torch.randn(4, 10).cuda()).mean()
+    assert torch.Tensor([[number, number]]).shape == (1, 2) and torch.Tensor([number]).shape == (1,)
 
     # Modules that find their sizes, and sequences of many lengths
     lazy = nn.Sequential(nn.LazyLinear(8), nn.ReLU()).to("cuda")

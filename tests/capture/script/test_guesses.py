@@ -145,6 +145,15 @@ def test_a_sum_over_letters_shows_the_extent_of_each() -> None:
     assert [given.extents for given in contradictions(found)] == [((207, 61),), ((61, 207),)]
 
 
+def test_a_state_of_batches_shows_that_a_recurrent_layer_takes_batches() -> None:
+    layer = torch.nn.LSTM(67, 8, batch_first=True)
+    state = torch.zeros(1, 61, 8)
+    with pytest.raises(RuntimeError) as caught:
+        layer(torch.zeros(61, 67), (state, state))
+    (given, *_) = (given for frame, _ in frames_of(caught.value) for given in contradictions(frame))
+    assert (given.shape, given.more) == ((61, 67), 1)
+
+
 def test_prose_that_is_read_otherwise_is_of_another_kind() -> None:
     guesses = Guesses()
     guesses.about("text of a.txt", "words")

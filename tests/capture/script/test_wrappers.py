@@ -170,6 +170,16 @@ def test_a_hook_that_compresses_gradients_sends_half_the_bytes(script: Write, ho
 
 
 @pytest.mark.slow
+@pytest.mark.slow
+def test_what_lightning_asks_of_ddp_by_hand_is_there(script: Write) -> None:
+    wrapped = """
+        from pytorch_lightning.overrides.distributed import prepare_for_backward
+        model = DDP(model.cuda(), find_unused_parameters=True)
+        prepare_for_backward(model, [model(torch.randn(16, 64, device="cuda"))])
+    """
+    assert plan(captured(script, wrapped)) == "dp=16"
+
+
 def test_hooks_and_keywords_of_ddp_that_are_not_modelled_are_caveats(script: Write) -> None:
     graph = captured(
         script,

@@ -60,17 +60,18 @@ def _read_numbers_out_of_tensors() -> None:
     for name, make in {"tensor": torch.tensor, "as_tensor": torch.as_tensor}.items():
 
         def tensor(data: Any, *args: Any, make: Any = make, **kwargs: Any) -> Any:
-            return make(_numbers_in(data) if isinstance(data, list | tuple) else data, *args, **kwargs)
+            return make(numbers_in(data) if isinstance(data, list | tuple) else data, *args, **kwargs)
 
         replace(torch, name, tensor)
 
 
-def _numbers_in(data: Any) -> Any:
+def numbers_in(data: Any) -> Any:
+    """A list with the numbers of the tensors in it, however deep."""
     if any(isinstance(value, FakeTensor | list | tuple) for value in data):
         return [
             value.item()
             if isinstance(value, FakeTensor)
-            else _numbers_in(value)
+            else numbers_in(value)
             if isinstance(value, list | tuple)
             else value
             for value in data

@@ -51,7 +51,7 @@ def _stand_in_lacks(ended: Ended) -> Fault | None:
         return None
     return Fault(
         whose="foretell",
-        cause=f"What stands in for {name} is not whole. Please report it, with this message.",
+        cause=f"What stands in for {name} is not whole: {words}. Please report it, with this message.",
         way_out="Switch off what needs it with the script's own arguments, after --. " + workload_of(ended.script),
     )
 

@@ -30,6 +30,10 @@ def contradictions(frame: types.FrameType) -> Iterator[Given]:
     module = frame.f_locals.get("self")
     tensors = [value for value in frame.f_locals.values() if isinstance(value, torch.Tensor)]
     if isinstance(module, torch.nn.Module) and tensors:
+        state = _state(frame.f_locals.get("hx"))
+        if isinstance(module, torch.nn.RNNBase) and state is not None and state.dim() == 3:
+            if frame.f_locals.get("is_batched") is False:  # it was given one of its own since
+                yield Given(shape=tuple(frame.f_locals["input"].squeeze(frame.f_locals["batch_dim"]).shape), more=1)
         for kind, check in _MODULES.items():
             if isinstance(module, kind):
                 yield from check(module, tuple(tensors[0].shape))
@@ -44,6 +48,12 @@ def contradictions(frame: types.FrameType) -> Iterator[Given]:
         wanted = (output[0], *output[2:]) if frame.f_code.co_name in _OF_CLASSES and len(output) > 1 else output
         yield from _compared(target, wanted)
         yield from _compared(output, target if wanted is output else (target[0], output[1], *target[1:]))
+
+
+def _state(hx: Any) -> torch.Tensor | None:
+    """That a recurrent layer begins with; of several, the first."""
+    first = hx[0] if isinstance(hx, tuple) and hx else hx
+    return first if isinstance(first, torch.Tensor) else None
 
 
 def _of_operator(func: torch._ops.OpOverload, args: tuple[Any, ...]) -> Iterator[Given]:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from foretell.capture.as_gpu.patches import replace
+from foretell.capture.as_gpu.patches import numbers_in, replace
 from foretell.capture.script.placement import Placement
 from foretell.capture.script.session import Session
 
@@ -106,7 +106,10 @@ def _make_like(place: Placement) -> None:
 
 
 def _make_by_default() -> None:
-    """A default type sets a dtype, and the device of what is made without one; so it does for `torch.Tensor(…)`."""
+    """A default type sets a dtype, and the device of what is made without one; so it does for `torch.Tensor(…)`.
+
+    `torch.Tensor([a, b])` reads the numbers out of tensors, as `torch.tensor` does.
+    """
     choose: Any = torch.set_default_tensor_type
     make: Any = torch.Tensor.__new__
     on_device = [False]
@@ -114,6 +117,8 @@ def _make_by_default() -> None:
     def new(cls: Any, *args: Any, **kwargs: Any) -> Any:
         if cls is torch.Tensor and kwargs.keys() <= {"device"} and on_device[-1]:
             return made(torch.get_default_dtype(), *args)
+        if cls is torch.Tensor and args and isinstance(args[0], list | tuple) and not isinstance(args[0], torch.Size):
+            args = numbers_in(args[0]), *args[1:]
         return make(cls, *args, **kwargs)
 
     def set_default_tensor_type(kind: Any) -> None:
@@ -124,7 +129,6 @@ def _make_by_default() -> None:
         torch.set_default_dtype(dtype)
         torch.set_default_device("cuda" if there else None)
         on_device.append(there)
-        if there:
-            torch.Tensor.__new__ = new  # type: ignore[method-assign]
 
+    torch.Tensor.__new__ = new  # type: ignore[method-assign]
     replace(torch, "set_default_tensor_type", set_default_tensor_type)

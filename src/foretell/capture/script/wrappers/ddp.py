@@ -10,6 +10,7 @@ from torch import nn
 
 from foretell.capture.as_gpu.patches import replace as put_in_place
 from foretell.capture.script.findings import Ddp
+from foretell.capture.script.pretend.nothing import Nothing
 from foretell.capture.script.session import Session
 from foretell.capture.script.wrapped import Wrapper
 from foretell.capture.script.wrappers import check_whole_world, hook_not_modelled, keywords
@@ -37,10 +38,11 @@ def install(session: Session) -> None:
                 raise RuntimeError(
                     "DistributedDataParallel is not needed when a module doesn't have any parameter that requires a gradient."
                 )
-            static = bool(kwargs.get("static_graph", False))
+            asked = {name: bool(kwargs.get(name, False)) for name in ("static_graph", "find_unused_parameters")}
             super().__init__(
-                module, device_ids=keys.take("device_ids"), require_backward_grad_sync=True, static_graph=static
-            )
+                module, device_ids=keys.take("device_ids"), require_backward_grad_sync=True,
+                require_forward_param_sync=True, reducer=Nothing("reducer"), logger=Nothing("logger"), **asked,
+            )  # fmt: skip
             keys.free(*FREE)
             keys.not_modelled(*NOT_MODELLED)
             check_whole_world(session.findings.replicas, keys, "process_group", "device_mesh")
