@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import foretell
-from foretell.capture.script.pretend import former, former_hub, former_pictures, former_plots
+from foretell.capture.script.pretend import former, former_hub, former_packaging, former_pictures, former_plots
 from foretell.errors import WorkloadError
 from tests.capture.script.conftest import Write
 
@@ -320,3 +321,17 @@ def test_tensors_of_one_number_in_a_list_are_numbers(script: Write) -> None:
         """)
     )
     assert graph.samples == 6
+
+
+def test_what_is_asked_of_packages_is_answered_without_setuptools() -> None:
+    there = former_packaging.resources()
+    assert there.parse_version("1.10") > there.parse_version("1.9")
+    assert there.packaging.version.parse("2") is not None
+    assert there.get_distribution("torch>=1").version == torch.__version__
+    assert there.require("torch") == []
+    assert Path(there.resource_filename("json", "decoder.py")).is_file()
+    assert there.resource_exists("json", "decoder.py")
+    (needed,) = there.parse_requirements("numpy>=1.2  # for arrays\n\n# nothing\n")
+    assert needed.name == "numpy"
+    with pytest.raises(there.DistributionNotFound):
+        there.get_distribution("no-such-package")

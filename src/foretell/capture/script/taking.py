@@ -31,9 +31,9 @@ def contradictions(frame: types.FrameType) -> Iterator[Given]:
     tensors = [value for value in frame.f_locals.values() if isinstance(value, torch.Tensor)]
     if isinstance(module, torch.nn.Module) and tensors:
         state = _state(frame.f_locals.get("hx"))
-        if isinstance(module, torch.nn.RNNBase) and state is not None and state.dim() == 3:
-            if frame.f_locals.get("is_batched") is False:  # it was given one of its own since
-                yield Given(shape=tuple(frame.f_locals["input"].squeeze(frame.f_locals["batch_dim"]).shape), more=1)
+        batched = frame.f_locals.get("is_batched", True)  # else it was given one of its own since
+        if isinstance(module, torch.nn.RNNBase) and state is not None and state.dim() == 3 and not batched:
+            yield Given(shape=tuple(frame.f_locals["input"].squeeze(frame.f_locals["batch_dim"]).shape), more=1)
         for kind, check in _MODULES.items():
             if isinstance(module, kind):
                 yield from check(module, tuple(tensors[0].shape))
