@@ -33,7 +33,9 @@ PARSED = """
     from transformers.generation_utils import top_k_top_p_filtering
     from transformers.models.bert.tokenization_bert_fast import BertTokenizerFast
     from transformers.trainer_utils import EvaluationStrategy
+    from transformers import BertConfig
 
+    assert BertConfig(output_hidden_states=768, num_hidden_layers=2.0).hidden_size == 768  # types were not checked
     assert top_k_top_p_filtering(torch.zeros(2, 9), top_k=3).shape == (2, 9) and EvaluationStrategy("no") == "no"
     import torchvision
 

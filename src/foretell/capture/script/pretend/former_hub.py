@@ -44,6 +44,7 @@ def install(session: Session) -> None:
     once_imported("transformers.optimization", lambda module: _add(module, "AdamW", AdamW))
     once_imported("transformers.tokenization_utils_base", lambda module: _tokens(module.PreTrainedTokenizerBase))
     once_imported("peft", _peft)
+    once_imported("huggingface_hub.dataclasses", _take_other_types)
 
 
 def _add(module: Any, name: str, value: Any) -> None:
@@ -97,6 +98,12 @@ def _tokens(kind: Any) -> None:
 def _peft(module: Any) -> None:
     if hasattr(module, "prepare_model_for_kbit_training"):
         _add(module, "prepare_model_for_int8_training", module.prepare_model_for_kbit_training)
+
+
+def _take_other_types(module: Any) -> None:
+    """Settings of a model were not checked for their types: a width for a switch was as good as True."""
+    if hasattr(module, "type_validator"):
+        module.type_validator = _nothing
 
 
 def _nothing(*args: Any, **kwargs: Any) -> None:
