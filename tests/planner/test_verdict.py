@@ -11,9 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
+from foretell.planner.candidates import complexity
+from foretell.planner.cluster_search import ALIKE
 from foretell.planner.goal import Goal
 from foretell.planner.result import Choice, Range
-from foretell.planner.verdict import ALIKE, ROOM, choose, complexity, front
+from foretell.planner.verdict import ROOM, choose, front
 from foretell.report.plan import plan_panel
 from foretell.units import show_dollars
 from tests.planner.test_plan import planned

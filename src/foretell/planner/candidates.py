@@ -181,6 +181,13 @@ def _doubling(most: int) -> list[int]:
     return [2**k for k in range(21) if 2**k <= most]
 
 
+def complexity(plan: Plan | str) -> int:
+    """How much a plan asks of who runs it: data parallelism least, then sharding, tensors, pipelines."""
+    parsed = Plan.parse(plan) if isinstance(plan, str) else plan
+    groups = (parsed.tp > 1) + (parsed.cp > 1) + (parsed.ep > 1)
+    return 8 * (parsed.pp > 1) + 4 * groups + parsed.zero + (parsed.checkpointing != "none")
+
+
 def own_settings(steps: Steps) -> dict[str, Any]:
     """What a script or a configuration decides of its plan by itself, which is not searched.
 

@@ -77,9 +77,10 @@ class JobTerms:
         length, nodes = self._length(term), len(cluster.nodes)
         if length.checkpoint is None and length.interruptions is not None:
             often = _saved_every(length.interruptions.rate(cluster.devices, nodes))
-            length = replace(length, checkpoint=Pause(every=max(1, math.ceil(often / o.seconds)), seconds=USUAL_SAVING))
+            often_steps = max(1, math.ceil(often / o.step.median))
+            length = replace(length, checkpoint=Pause(every=often_steps, seconds=USUAL_SAVING))
         return length.cost(
-            step=o.seconds,
+            step=o.step.median,
             within=(o.step.low, o.step.high),
             devices=cluster.devices,
             nodes=nodes,

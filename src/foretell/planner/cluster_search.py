@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from foretell.planner.bounds.replica import Replica
-from foretell.planner.candidates import SURE, Candidate
+from foretell.planner.candidates import SURE, Candidate, complexity
 from foretell.planner.evaluate import PlanEvaluator, ReplicaKey
 from foretell.planner.outcome import Outcome
-from foretell.units import Seconds
+from foretell.units import Bytes, Seconds
 
 NEAR: Final = 0.98  # a plan whose bound is this near to the best is not worth a simulation
 SLOWER: Final = "others are faster: its bound is not below theirs"
@@ -68,7 +68,7 @@ def search_cluster(
                 pruned[replica.why] += 1
             elif needed > room:
                 pruned["state and activations do not fit"] += 1
-            elif bound >= NEAR * best.rate and needed + context_bytes > best.lighter:
+            elif bound >= NEAR * best.rate and not best.may_yield_to(c, needed + context_bytes):
                 pruned[SLOWER] += 1
             else:
                 heapq.heappush(heap, (max(evaluator.bound(c, replica) / c.work, bound), order, level + 1, c))
@@ -81,7 +81,7 @@ def search_cluster(
         if not outcome.fits:
             pruned["it does not fit when simulated"] += 1
         elif outcome.fit_probability >= sure:
-            best = best.or_(outcome, c.work)
+            best = best.or_(outcome, c)
     return ClusterResult(simulated=tuple(simulated), pruned=pruned)
 
 
@@ -91,21 +91,26 @@ class _Best:
 
     rate: Seconds = float("inf")  # of a sample
     lighter: float = float("inf")
+    complexity: int = 0
 
     roomy: bool = False  # so that more memory free is no better
 
     @property
     def limit(self) -> Seconds:
-        """The bound of a sample from which a plan is no better: neither faster nor, about as fast, safer."""
-        return (NEAR if self.roomy else 1 + ALIKE) * self.rate
+        """The bound of a sample from which a plan is no better: neither faster nor, about as fast, simpler or safer."""
+        return self.rate * (1 + ALIKE if not self.roomy else 1.0 if self.complexity else NEAR)
 
     @property
     def simulations(self) -> int:
         """How many are enough."""
         return _UNTIL_ONE_FITS if self.rate == float("inf") else _MAX_SIMULATIONS
 
-    def or_(self, outcome: Outcome, work: int) -> _Best:
-        if outcome.seconds / work >= self.rate:
+    def may_yield_to(self, c: Candidate, needed: Bytes) -> bool:
+        """Whether a plan that may be as fast would be taken instead: as the safer or the simpler one."""
+        return needed <= self.lighter or complexity(c.plan) < self.complexity
+
+    def or_(self, outcome: Outcome, c: Candidate) -> _Best:
+        if outcome.seconds / c.work >= self.rate:
             return self
-        lighter = outcome.total - CLASS * outcome.capacity
-        return _Best(rate=outcome.seconds / work, lighter=lighter, roomy=outcome.headroom >= ROOMY)
+        lighter, roomy = outcome.total - CLASS * outcome.capacity, outcome.headroom >= ROOMY
+        return _Best(rate=outcome.seconds / c.work, lighter=lighter, complexity=complexity(c.plan), roomy=roomy)

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from foretell.planner.candidates import complexity
 from foretell.planner.cluster_search import ALIKE, CLASS, ROOMY
 from foretell.planner.goal import Goal
 from foretell.planner.result import Choice, Range
-from foretell.plans import Plan
 from foretell.units import show_dollars, show_seconds, show_share
 
 ROOM: Final = 0.10  # of the memory free: so much is enough to prefer what is faster
@@ -105,13 +105,6 @@ def _shown(choice: Choice) -> tuple[float, float]:
     """Time and cost as far as people see them: what looks the same is the same."""
     cost = choice.cost.median if choice.cost else 0.0
     return float(f"{choice.time.median:.3g}"), float(f"{cost:.3g}")
-
-
-def complexity(plan: str) -> int:
-    """How much a plan asks of who runs it: data parallelism least, then sharding, tensors, pipelines."""
-    parsed = Plan.parse(plan)
-    groups = (parsed.tp > 1) + (parsed.cp > 1) + (parsed.ep > 1)
-    return 8 * (parsed.pp > 1) + 4 * groups + parsed.zero + (parsed.checkpointing != "none")
 
 
 def _next(best: Choice, others: Sequence[Choice], measure: Callable[[Choice], float]) -> str:
