@@ -191,3 +191,28 @@ def test_environments_draw_numbers_by_their_former_names() -> None:
     numbers.seed(numbers.randint(5000) * 2)
     assert 0 <= numbers.randint(3, 5) < 5
     assert numbers.randn(2, 3).shape == numbers.rand(2, 3).shape == numbers.normal(size=(2, 3)).shape
+
+
+EMULATOR = """
+    import atari_py, torch
+    from torch import nn
+
+    ale = atari_py.ALEInterface()
+    ale.setInt("frame_skip", 0)
+    ale.loadROM(atari_py.get_game_path("space_invaders"))
+    actions = ale.getMinimalActionSet()
+    model = nn.Linear(84 * 84, len(actions)).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    while True:
+        if ale.game_over(): ale.reset_game()
+        ale.act(actions[0])
+        screen = torch.tensor(ale.getScreenGrayscale()[:84, :84], dtype=torch.float32, device="cuda")
+        model(screen.reshape(1, -1)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+def test_ataris_emulator_is_that_of_the_game(script: Write) -> None:
+    graph = foretell.capture_graph(script(EMULATOR, fake_data=True))
+    assert graph.facts.parameters == 84 * 84 * 6 + 6

@@ -21,6 +21,8 @@ _RENAMED: Final = {
     "per_gpu_eval_batch_size": "per_device_eval_batch_size",
     "no_cuda": "use_cpu",
     "tokenizer": "processing_class",
+    "vocab_file": "vocab",
+    "merges_file": "merges",
 }
 # They changed neither the step nor its memory; newer versions refuse them.
 _GONE: Final = frozenset(
@@ -43,6 +45,7 @@ def install(session: Session) -> None:
     once_imported("transformers", _transformers)
     once_imported("transformers.optimization", lambda module: _add(module, "AdamW", AdamW))
     once_imported("transformers.tokenization_utils_base", lambda module: _tokens(module.PreTrainedTokenizerBase))
+    once_imported("transformers.tokenization_utils_tokenizers", _files_of_words)
     once_imported("peft", _peft)
     once_imported("huggingface_hub.dataclasses", _take_other_types)
 
@@ -98,6 +101,12 @@ def _tokens(kind: Any) -> None:
 def _peft(module: Any) -> None:
     if hasattr(module, "prepare_model_for_kbit_training"):
         _add(module, "prepare_model_for_int8_training", module.prepare_model_for_kbit_training)
+
+
+def _files_of_words(module: Any) -> None:
+    """Tokenizers were made with the files of their words by name; a list of them is read here, where it may be stood in for."""
+    if hasattr(module, "TokenizersBackend"):
+        _take_former(module.TokenizersBackend)
 
 
 def _take_other_types(module: Any) -> None:
@@ -158,15 +167,27 @@ def _take(kind: Any) -> None:
     make = kind.__init__
     known = inspect.signature(make).parameters
     kind._takes_former = True
-    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in known.values()):
-        return  # those that it hands on are taken there
+    is_open = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in known.values())
 
     @functools.wraps(make)
     def init(self: Any, *args: Any, **given: Any) -> None:
+        if is_open:  # what it hands on is taken there
+            make(self, *args, **dict(_taken(key, value, known, given) for key, value in given.items()))
+            return
         _MEANT.update((key, value) for key, value in given.items() if not _name(key, known))
         make(self, *args, **{_name(key, known): value for key, value in given.items() if _name(key, known)})
 
     kind.__init__ = init
+
+
+def _taken(key: str, value: Any, known: Any, given: Any) -> tuple[str, Any]:
+    new = _RENAMED.get(key, key)
+    if key in known or new not in known or new in given or value is None:
+        return key, value
+    if new == "vocab" and str(value).endswith(".txt"):
+        with open(value, encoding="utf-8") as lines:
+            return new, {line.rstrip("\n"): at for at, line in enumerate(lines)}
+    return new, value
 
 
 def _name(key: str, known: Any) -> str:

@@ -1,4 +1,5 @@
-"""Modules about packages that Python and its tools no longer have: `pkg_resources` and `imp`, as far as scripts use them."""
+"""Modules about packages that are not there: `pkg_resources` and `imp`, which Python and its tools no longer have, and the version
+of a package of the script's own, which its installation would write."""
 
 from __future__ import annotations
 
@@ -11,12 +12,29 @@ import types
 from collections.abc import Callable
 from typing import Any, Final
 
+from foretell.capture.reads import is_library
 from foretell.capture.script.imports import provide
 from foretell.capture.script.session import Session
 
 
 def install(session: Session) -> None:
     provide(_MODULES.__contains__, lambda name: _MODULES[name](), to_everyone=True)
+    provide(_is_written, _Written)
+
+
+def _is_written(name: str) -> bool:
+    package, _, last = name.rpartition(".")
+    file = getattr(sys.modules.get(package), "__file__", None)
+    return last in ("version", "_version") and file is not None and not is_library(file)
+
+
+class _Written(types.ModuleType):
+    """What an installation writes into a package about its version."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("__file__", "__path__", "__all__", "__spec__"):
+            raise AttributeError(name)
+        return (0, 0, 0) if name.endswith(("info", "tuple")) else "0.0.0" if "version" in name.lower() else "unknown"
 
 
 def resources() -> Any:

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from foretell.capture.script.imports import once_imported
-from foretell.capture.script.pretend.files import checkpoints, downloads, numbers, pictures, sounds, stores, tables
+from foretell.capture.script.pretend.files import (
+    checkpoints,
+    downloads,
+    frames,
+    numbers,
+    pictures,
+    solids,
+    sounds,
+    stores,
+    tables,
+)
 from foretell.capture.script.pretend.files.contents import Contents
 from foretell.capture.script.pretend.files.line_parts import WORDS
 from foretell.capture.script.pretend.files.sizes import PICTURE
@@ -21,7 +31,7 @@ def install(session: Session) -> None:
     contents = Contents(session)
     contents.apply()
     MissingFolders(session).apply()
-    for kind in (numbers, checkpoints, pictures, sounds, stores):
+    for kind in (numbers, checkpoints, pictures, solids, frames, sounds, stores):
         kind.install(session)
     downloads.install(session, contents)
     once_imported("pandas", lambda module: tables.install(session, module))

@@ -44,6 +44,8 @@ _VOCABULARIES: Final = re.compile(r"vocab|Counter\(|set\(|word2i|stoi|Dictionary
 _SETTINGS: Final = re.compile(
     r"config|cfg|setting|hparam|params|args|opts?\b|^model|^ds_|deepspeed|schedule|state", re.IGNORECASE
 )
+_PACKED_FOR_GENERATORS: Final = "dataset.json"  # what has the classes, in archives whose pictures are square
+_SQUARE: Final = (256, 256)  # a picture of such an archive that does not say how large they are
 _BOX: Final = "0 0.5 0.5 0.25 0.25\n"  # as YOLO's: a class, and where its box is in the picture
 _VECTORS: Final = re.compile(r"glove|\.vec$|word2vec|w2v|fasttext|wiki\.|embed", re.IGNORECASE)
 _VOCABULARY: Final = 30_522  # as BERT's
@@ -102,11 +104,11 @@ def annotation() -> str:
     )
 
 
-def _archive(path: str) -> bytes:
+def _archive(path: str, size: tuple[int, int]) -> bytes:
     """A few pictures in an archive, or a text."""
     file = io.BytesIO()
-    members = {f"{i:05}.jpg": picture(".jpg", size_of(path)) for i in range(64)}
-    if path.endswith(".zip") and size_of(path) != PICTURE:  # with their classes, as tools for generators pack them
+    members = {f"{i:05}.jpg": picture(".jpg", size) for i in range(64)}
+    if path.endswith(".zip") and size != PICTURE:  # with their classes, as tools for generators pack them
         members["dataset.json"] = json.dumps({"labels": [[name, i % 10] for i, name in enumerate(members)]}).encode()
     if prize := PRIZE.search(os.path.basename(path)):
         members = {prize[0]: prose().encode() * times_of(path)}
@@ -196,8 +198,13 @@ class Contents:
             self._session.stand_in(f"sounds in {os.path.dirname(path) or '.'}", f"{SECONDS} s")
             return io.BytesIO(sound())
         if ending in (".zip", ".tar", ".tgz") or path.endswith((".tar.gz", ".tar.bz2")):
-            self._session.stand_in(f"archive {path}", "pictures {} × {}, 10 classes".format(*size_of(path)))
-            return io.BytesIO(_archive(path))
+            size = size_of(path)
+            open_size = size == PICTURE and _PACKED_FOR_GENERATORS in source_of(frame.f_code.co_filename)
+            size = _SQUARE if open_size else size
+            self._session.stand_in(
+                f"archive {path}", "pictures {} × {}, 10 classes".format(*size), decides_size=open_size
+            )
+            return io.BytesIO(_archive(path, size))
         if ending in (".pkl", ".pickle", ".p") and binary:
             if re.search(r"tokeni[sz]er|bpe", os.path.basename(path), re.IGNORECASE):
                 return io.BytesIO(pickle.dumps(words.Words(path, words.note(self._session, path))))

@@ -1,4 +1,4 @@
-"""Pictures, videos and volumes that are not on this machine, by the libraries that decode them themselves."""
+"""Pictures and videos that are not on this machine, by the libraries that decode them themselves."""
 
 from __future__ import annotations
 
@@ -42,7 +42,6 @@ def install(session: Session) -> None:
     ):
         once_imported(name, lambda module: _read_as_arrays(session, module))
     once_imported("torchvision.io", lambda module: _decoded(session, module))
-    once_imported("nibabel", lambda module: _volumes(session, module))
 
 
 def _drawn(session: Session, fonts: Any) -> None:
@@ -187,15 +186,3 @@ def _decoded(session: Session, module: Any) -> None:
         )
 
     module.read_video = video
-
-
-def _volumes(session: Session, nibabel: Any) -> None:
-    load: Callable[..., Any] = nibabel.load
-
-    def either(file: Any, *args: Any, **kwargs: Any) -> Any:
-        if not _is_missing(file):
-            return load(file, *args, **kwargs)
-        session.stand_in(f"volumes in {os.path.dirname(os.fspath(file))}", "240 × 240 × 155")
-        return nibabel.Nifti1Image(np.zeros((240, 240, 155), np.float32), np.eye(4))
-
-    nibabel.load = either

@@ -24,7 +24,7 @@ _SAMPLES: Final = 2048
 _CLASSES: Final = 80  # of COCO, whose numbers go to 90
 _NOT_COCO: Final = frozenset((12, 26, 29, 30, 45, 66, 68, 69, 71, 83))
 _COUNTS: Final = re.compile(r"num|len|size|count|total|keys", re.IGNORECASE)
-_SIDE: Final = re.compile(r"(8|16|32|64|128|256|512|1024)-\d+$")
+_SIDE: Final = re.compile(r"(?:^|[-_])(8|16|32|64|128|256|512|1024)[-_]\d+$")
 _LABELS: Final = re.compile(r"label|text|word|gt|caption|name", re.IGNORECASE)
 
 
@@ -102,7 +102,7 @@ class _Database:
             return str(_SAMPLES).encode()
         if _LABELS.search(name):
             return b"word"
-        side = _SIDE.match(name)  # keys may begin with how large the pictures are: 256-00001
+        side = _SIDE.search(name)  # keys may say how large the pictures are: 256-00001, hr_128_00001
         return picture(".png", (int(side[1]), int(side[1]))) if side else picture(".png")
 
     def cursor(self, *args: Any, **kwargs: Any) -> Any:
@@ -121,12 +121,17 @@ def _databases(session: Session, lmdb: Any) -> None:
 
         def either(path: Any, *args: Any, opened: Callable[..., Any] = opened, **kwargs: Any) -> Any:
             writes = not kwargs.get("readonly") and kwargs.get("create", True)
-            if overlay.is_there(path) or writes:
+            if (overlay.is_there(path) and not _is_empty(path)) or writes:
                 return opened(path, *args, **kwargs)
             session.stand_in(f"database {path}", f"{_SAMPLES:,} pictures {PICTURE[0]} × {PICTURE[1]} with labels")
             return _Database(os.fspath(path))
 
         setattr(lmdb, name, either)
+
+
+def _is_empty(path: Any) -> bool:
+    """Whether a folder is there, as a repository keeps a place for it, that has no database in it."""
+    return os.path.isdir(path) and not os.path.isfile(os.path.join(path, "data.mdb"))
 
 
 def _annotations(session: Session, module: Any) -> None:

@@ -27,6 +27,7 @@ _OF_NO_ARRAY: Final = re.compile(
 # Of pictures of one thing from many sides, as scripts for radiance fields read them.
 _OF_CAMERAS: Final[dict[str, Any]] = {
     "camera_angle_x": 0.6911, "camera_angle_y": 0.6911, "fl_x": 1111.1, "fl_y": 1111.1, "cx": 400.0, "cy": 400.0, "w": 800, "h": 800,
+    "near": 2.0, "far": 6.0,
     "transform_matrix": [[1.0, 0.0, 0.0, 0.0], [0.0, 0.8, -0.6, -2.4], [0.0, 0.6, 0.8, 3.2], [0.0, 0.0, 0.0, 1.0]],
 }  # fmt: skip
 _MANY: Final = re.compile(

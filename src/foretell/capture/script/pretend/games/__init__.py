@@ -10,14 +10,14 @@ from typing import Any, Final
 import numpy as np
 
 from foretell.capture.script.imports import once_imported, provide
-from foretell.capture.script.pretend.games import control
+from foretell.capture.script.pretend.games import control, emulator
 from foretell.capture.script.pretend.games.answers import give_former_numbers, takes_former_reset, takes_former_step
 from foretell.capture.script.pretend.games.known import Game, known_game
 from foretell.capture.script.pretend.nothing import Nothing
 from foretell.capture.script.session import Session
 
 # Packages that are imported so that their environments are known by name.
-_REGISTER: Final = frozenset("ale_py atari_py mujoco_py pybullet pybullet_envs roboschool Box2D".split())
+_REGISTER: Final = frozenset("mujoco_py pybullet pybullet_envs roboschool Box2D".split())
 _MEANINGS: Final = ("NOOP", "FIRE", "UP", "RIGHT", "LEFT", "DOWN")
 _PIXEL: Final = 255
 
@@ -28,6 +28,7 @@ def install(session: Session) -> None:
     once_imported("gym.utils.seeding", give_former_numbers)
     if session.script.fake_data:
         provide(lambda name: name.partition(".")[0] in _REGISTER, Nothing)
+        provide(lambda name: name.partition(".")[0] in emulator.PACKAGES, lambda name: emulator.package(name, session))
         control.install(session, _wrapped)
 
 
