@@ -1,4 +1,4 @@
-"""Six small steps of unlike kinds, with few ops that keep a device busy."""
+"""Seven small steps of unlike kinds, with few ops that keep a device busy."""
 
 from __future__ import annotations
 
@@ -94,6 +94,7 @@ KINDS: dict[str, tuple[Callable[[], nn.Module], Callable[[int], dict[str, Tensor
     "patches": (lambda: Blocks(False), lambda batch: _pictures(batch, 224)),
     "dense": (dense, lambda batch: _pictures(batch, 32)),
     "recurrent": (Recurrent, _texts),
+    "compiled": (lambda: images(False), lambda batch: _pictures(batch, 160)),
 }
 
 
@@ -111,6 +112,7 @@ def workload(kind: str, precision: str, batch: int) -> Workload:
         loss=loss,
         optimizer=lambda parameters: torch.optim.AdamW(parameters, fused=True),
         precision=precision,
+        compile=kind == "compiled",
     )
 
 
@@ -128,4 +130,5 @@ def step(kind: str) -> Step:
         return extend(small, large, sizes=SIZES, to=batch)
 
     precisions = (*PRECISIONS, "fp8") if kind in ("words", "patches", "dense") else PRECISIONS
-    return Step(name=kind, make=make, precisions=precisions, batches=BATCHES)
+    batches = SIZES if kind == "compiled" else BATCHES  # the compiler writes other kernels for another batch
+    return Step(name=kind, make=make, precisions=precisions, batches=batches)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 import foretell
+from foretell.capture import capture
 from foretell.forecasting.uncertainty import WIDE_INTERVAL, WIDEST
 from foretell.graph.graph import Graph
 from tests.laws.steps import captured
@@ -36,3 +38,23 @@ def test_convolutions_on_boards_before_turing_name_their_software() -> None:
         assert ("older-software" in codes) == named
     words = foretell.forecast(captured("words", "fp32", 64), on="p100-pcie")
     assert "older-software" not in [caveat.code for caveat in words.caveats]
+
+
+def test_a_host_that_nobody_measured_is_no_surer_than_the_one_that_was() -> None:
+    """A step without gradients that waits for its host was 3.2 times wide on an H200, and 2.7 on every other board."""
+    waits = foretell.Workload(
+        name="waits",
+        model=lambda: torch.nn.Sequential(*(torch.nn.Linear(8, 8) for _ in range(8))),
+        batch=lambda: {"x": torch.randn(2, 8)},
+        loss=lambda model, batch: model(batch["x"]),
+        optimizer=None,
+    )
+    step = capture(waits)
+    own, other = (interval(foretell.forecast(step, on)) for on in ("h200", "b200"))
+    assert other[1] / other[0] >= own[1] / own[0]
+
+
+def interval(found: foretell.Forecast) -> tuple[float, float]:
+    assert found.step_time.low is not None
+    assert found.step_time.high is not None
+    return found.step_time.low, found.step_time.high

@@ -238,8 +238,11 @@ def _sigma(placed: RoleStep, errors: Calibration) -> float:
 
 
 def _errors(placed: Placed, model: CostModel) -> Calibration | OtherDevices | None:
-    """Of the model on the device it was measured on, or on devices that it was not."""
-    return _own_errors(placed, model) if placed.node.device.name == model.device else other_devices_of(model)
+    """Of the model on the device it was measured on, or on devices that it was not, whose hosts are no better known."""
+    own, others = _own_errors(placed, model), other_devices_of(model)
+    if placed.node.device.name == model.device:
+        return own
+    return replace(others, host=max(others.host, own.host)) if others and own else others
 
 
 def _own_errors(placed: Placed, model: CostModel) -> Calibration | None:
