@@ -36,6 +36,12 @@ PARSED = """
     from transformers import BertConfig
 
     assert BertConfig(output_hidden_states=768, num_hidden_layers=2.0).hidden_size == 768  # types were not checked
+    from transformers import BertTokenizerFast
+
+    with open("words.txt", "w") as words:
+        words.writelines(f"{word}\\n" for word in ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "gpu", "cost"])
+    tokenizer = BertTokenizerFast(vocab_file="words.txt", sep_token="[SEP]")
+    assert len(tokenizer) == 7 and tokenizer("gpu cost").input_ids == [2, 5, 6, 3]
     assert top_k_top_p_filtering(torch.zeros(2, 9), top_k=3).shape == (2, 9) and EvaluationStrategy("no") == "no"
     import torchvision
 
