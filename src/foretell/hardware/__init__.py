@@ -1,7 +1,6 @@
 """Hardware: devices, hosts, links and rented instances from the catalog, put together as a cluster."""
 
 from foretell.hardware.catalog import (
-    add_device,
     device,
     devices,
     fabric,
@@ -13,6 +12,7 @@ from foretell.hardware.catalog import (
     link,
     links,
     own_devices,
+    read_device,
     recognise,
 )
 from foretell.hardware.cluster import Cluster
@@ -37,7 +37,6 @@ __all__ = [
     "Protocol",
     "Rental",
     "Term",
-    "add_device",
     "device",
     "devices",
     "fabric",
@@ -53,6 +52,7 @@ __all__ = [
     "offered",
     "on_hosts",
     "own_devices",
+    "read_device",
     "read_prices",
     "recognise",
     "term_named",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from foretell.folders import Stamps, named_folders, stamps, user_folders
 from foretell.hardware import catalog_file, driver_names
 from foretell.hardware.device import Device, Host, Instance, Link
 from foretell.hardware.fabric import Fabric
+from foretell.hardware.of_a_team import team_folders
 
 SHIPPED = Path(__file__).parent / "catalog"
 T = TypeVar("T")
@@ -23,8 +25,8 @@ State = tuple[Folders, Stamps]  # where files are looked for, and the user's own
 
 
 def folders() -> Folders:
-    """Where files are looked for, first one wins: $FORETELL_CATALOG, ~/.config/foretell/catalog, the shipped ones."""
-    found = user_folders("FORETELL_CATALOG", "catalog")
+    """Where files are looked for, first one wins: a team's, $FORETELL_CATALOG, ~/.config/foretell/catalog, the shipped ones."""
+    found = (*team_folders(), *user_folders("FORETELL_CATALOG", "catalog"))
     for folder in named_folders("FORETELL_CATALOG") if os.environ.get("FORETELL_CATALOG") else ():
         if not folder.is_dir():
             raise CatalogError(f"$FORETELL_CATALOG names {str(folder)!r}, which is no folder. Create it or correct it.")
@@ -262,31 +264,23 @@ def own_files() -> Stamps:
     )
 
 
-def add_device(name: str, text: str) -> Device:
-    """Keep a device's TOML in the first of the user's folders; what cannot be read, or has a name already, is refused."""
+def read_device(name: str, text: str) -> Device:
+    """A device of somebody's own, by its TOML; what cannot be read, or has a name already, is refused."""
     if catalog_file.NAME.fullmatch(name) is None or ":" in name or len(name) > _LONGEST:
         raise CatalogError(f"a device's name is lower-case letters, digits and . _ -, got {name[:_LONGEST]!r}.")
     things, aliases = _DEVICES.listed()
     if name in things or name in aliases:
         raise CatalogError(f"the catalog has {name!r} already. Choose another name.")
-    folder = folders()[0]
-    if folder == SHIPPED:
-        raise CatalogError("there is no folder of your own to keep it in. Set $FORETELL_CATALOG to one.")
-    path = folder / "devices" / f"{name}.toml"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_suffix(".draft")
-        draft.write_text(text, encoding="utf-8")
+    with tempfile.TemporaryDirectory(prefix="foretell-device-") as folder:
+        path = Path(folder) / f"{name}.toml"
+        path.write_text(text, encoding="utf-8")
         try:
-            made = catalog_file.make_device(name, catalog_file.parse_file(draft, catalog_file.DEVICE))
-            for other in filter(None, (made.inside, made.between, made.host_link)):
-                link(other)
-            host(made.host)
-            draft.rename(path)
-        finally:
-            draft.unlink(missing_ok=True)
-    except OSError as error:
-        raise CatalogError(f"{path} cannot be written: {error.strerror}. Choose another $FORETELL_CATALOG.") from None
+            made = catalog_file.make_device(name, catalog_file.parse_file(path, catalog_file.DEVICE))
+        except CatalogError as error:
+            raise CatalogError(str(error).replace(f"{path}: ", "").replace(str(path), name)) from None
+    for other in filter(None, (made.inside, made.between, made.host_link)):
+        link(other)
+    host(made.host)
     return made
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 from foretell import errors
@@ -19,6 +20,7 @@ from foretell.serve.worker import CHANGED, MEMORY, MISSING, pack, unpack
 from foretell.supervisor import Child, ChildEnded
 from foretell.units import Seconds
 
+_NONE: Final[Mapping[str, str]] = MappingProxyType({})
 _TRIES: Final = 4  # of a question on a Ray cluster, whose nodes come and go
 _START: Final[Seconds] = 120.0  # to load what it needs, on a busy machine
 
@@ -66,10 +68,16 @@ class InferenceEngine:
         return self._ask({"do": "read"}, "", lambda: data, send=True)[0]
 
     def forecast(
-        self, question: ForecastRequest, key: str, profile: Path | None, load: Callable[[], bytes]
+        self,
+        question: ForecastRequest,
+        key: str,
+        profile: Path | None,
+        load: Callable[[], bytes],
+        devices: Mapping[str, str] = _NONE,
     ) -> tuple[dict[str, Any], bytes]:
-        """A few facts, and the answer as JSON. `load` gives the graph's file, where no worker has it at hand."""
-        return self._ask(_head("forecast", question, key, profile), question.graph, load)
+        """A few facts, and the answer as JSON. `load` gives the graph's file, where no worker has it at hand; `devices` are
+        those of the team's own."""
+        return self._ask(_head("forecast", question, key, profile, devices), question.graph, load)
 
     def draw(
         self,
@@ -77,10 +85,12 @@ class InferenceEngine:
         key: str,
         profile: Path | None,
         load: Callable[[], bytes],
+        *,
+        devices: Mapping[str, str] = _NONE,
         **how: str | bool | tuple[float, float],
     ) -> str:
         """The report of the same forecast, or a part of its timeline, as HTML; `how` is its id, `window` and `whole`."""
-        head = _head("draw", question, key, profile) | how
+        head = _head("draw", question, key, profile, devices) | how
         return self._ask(head, question.graph, load)[1].decode()
 
     def embed(self, data: bytes) -> list[float]:
@@ -200,9 +210,11 @@ class _Worker:
         return unpack(self.child.receive(limit))
 
 
-def _head(do: str, question: ForecastRequest, key: str, profile: Path | None) -> dict[str, Any]:
+def _head(
+    do: str, question: ForecastRequest, key: str, profile: Path | None, devices: Mapping[str, str]
+) -> dict[str, Any]:
     named = None if profile is None else str(profile)
-    return {"do": do, "question": question.model_dump(), "key": key, "profile": named}
+    return {"do": do, "question": question.model_dump(), "key": key, "profile": named, "devices": dict(devices)}
 
 
 def _named(name: str) -> type[ForetellError]:

@@ -22,6 +22,7 @@ from foretell.serve.answers import Answer, Answers
 from foretell.serve.cluster_resources import Collector
 from foretell.serve.database.connect import Database, new_id, now
 from foretell.serve.database.tables import Job, StoredForecast, StoredGraph
+from foretell.serve.hardware import TeamHardware
 from foretell.serve.inference_engine import InferenceEngine
 from foretell.serve.jobs.capture import CaptureRequest
 from foretell.serve.jobs.runner import Runners
@@ -59,7 +60,8 @@ class Service:
         self.audit = AuditLog(self.database)
         self.metrics = Metrics()
         self.engine = start_engine(settings)
-        self.jobs = Runners(self.database, settings.job_runners, settings=settings)
+        self.hardware = TeamHardware(self.database, settings.team_devices)
+        self.jobs = Runners(self.database, settings.job_runners, settings=settings, hardware=self.hardware)
         self.profiles = Profiles(self.database)
         self.checker = TaskChecker(self.database, self.profiles)
         self.zoo = Zoo()
@@ -181,7 +183,14 @@ class Service:
         load = functools.partial(self.graph, caller, question.graph)
         return await self._in_engine(
             lambda: self.engine.draw(
-                question, found.key, profile, lambda: load().data, id=id, window=window, whole=whole
+                question,
+                found.key,
+                profile,
+                lambda: load().data,
+                devices=self.hardware.of(caller.team),
+                id=id,
+                window=window,
+                whole=whole,
             )
         )
 
@@ -202,7 +211,9 @@ class Service:
         return found
 
     def _price(self, caller: Caller, question: ForecastRequest, key: str, profile: Path | None) -> Answer:
-        about, body = self.engine.forecast(question, key, profile, lambda: self.graph(caller, question.graph).data)
+        load = functools.partial(self.graph, caller, question.graph)
+        devices = self.hardware.of(caller.team)
+        about, body = self.engine.forecast(question, key, profile, lambda: load().data, devices)
         row = {
             "id": new_id(), "team_id": caller.team, "key": key, "graph": question.graph, "question": question.model_dump(),
             "answer": body.decode(), "created_by": caller.key, "created": now(), **about,

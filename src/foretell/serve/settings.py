@@ -32,6 +32,7 @@ class Settings:
     team_jobs: int = 100  # of one team that wait or run at a time
     team_seconds: Seconds = 43_200.0  # of work on one team's jobs within a day
     team_graphs: int = 10_000  # that are kept of one team
+    team_devices: int = 100  # of one team's own
     ray: str | None = None  # the address of a Ray cluster that workers and searches for plans run on
 
     def __post_init__(self) -> None:
@@ -41,7 +42,7 @@ class Settings:
         check_number("seconds", self.seconds, "seconds from 0.1 to 3600", InputError, least=0.1, most=3600)
         check_number("lease", self.lease, "seconds from 0.5 to 3600", InputError, least=0.5, most=3600)
         check_number("rate", self.rate, "requests per second from 0.01 to 1e6", InputError, least=0.01, most=1e6)
-        for quota in ("team_jobs", "team_graphs"):
+        for quota in ("team_jobs", "team_graphs", "team_devices"):
             check_count(quota, getattr(self, quota), InputError)
         check_number("team_seconds", self.team_seconds, "seconds from 1 to 1e9", InputError, least=1, most=1e9)
         check_number("port", self.port, "a port from 0 to 65535", InputError, most=65535)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from foretell.errors import ForetellError
+from foretell.hardware.of_a_team import laid_out, taken
 from foretell.text import plain
 from foretell.units import Bytes
 
@@ -61,7 +62,8 @@ def serve(link: Connection) -> None:
 def answer(bench: Bench, head: dict[str, Any], body: bytes) -> bytes:
     try:
         do = {"read": bench.read, "embed": bench.embed, "forecast": bench.forecast, "draw": bench.draw}[head["do"]]
-        return do(head, body)
+        with taken(laid_out(head.get("devices", {}))):
+            return do(head, body)
     except _GraphMissing:
         return pack({MISSING: True})
     except _Changed:

@@ -108,6 +108,17 @@ class StoredProfile(Base):
     created: Mapped[float]
 
 
+class StoredDevice(Base):
+    """A device of a team's own, as a file of the catalog."""
+
+    __tablename__ = "devices"
+
+    team_id: Mapped[str] = mapped_column(ForeignKey(_TEAM), primary_key=True)
+    name: Mapped[str] = mapped_column(String(100), primary_key=True)
+    text: Mapped[str] = mapped_column(Text)
+    created: Mapped[float]
+
+
 class Measurement(Base):
     """A step that was run and timed, beside the forecast of it where there was one."""
 

@@ -11,8 +11,10 @@ from typing import Final
 from sqlalchemy.exc import SQLAlchemyError
 
 from foretell.errors import ForetellError
+from foretell.hardware.of_a_team import laid_out, taken
 from foretell.serve.database.connect import Database, new_id
 from foretell.serve.database.tables import Job
+from foretell.serve.hardware import TeamHardware
 from foretell.serve.jobs.queue import Queue
 from foretell.serve.jobs.work import Done, Gone, JobRequest
 from foretell.serve.jobs.worker import made
@@ -46,12 +48,13 @@ class Runners:
         *,
         longest: Seconds = LONGEST,
         settings: Settings | None = None,
+        hardware: TeamHardware | None = None,
     ) -> None:
         self.queue = Queue(database, settings)
         self._database, self._start, self._longest = database, start, longest
         self._ray = None if settings is None else settings.ray
         self._seen = time.monotonic()  # when one of them last looked for work or at its work
-        self._profiles = Profiles(database)
+        self._profiles, self._hardware = Profiles(database), hardware or TeamHardware(database, 0)
         self._end, self._woken = threading.Event(), threading.Event()
         self._threads = [
             threading.Thread(target=self._run, name=f"foretell-job-{i}", daemon=True) for i in range(count)
@@ -108,7 +111,8 @@ class Runners:
     def _do(self, job: Job, holder: str) -> None:
         try:
             request = made(job.kind, job.question)
-            with self._database.reading() as session:
+            devices = self._hardware.of(job.team_id)
+            with self._database.reading() as session, taken(laid_out(devices)):
                 material = request.material(session, job.team_id)
             profile = self._profiles.path(job.team_id, job.question.get("profile"))
         except (Gone, ForetellError) as error:
@@ -122,6 +126,7 @@ class Runners:
             self.queue.fail(job.id, holder, why)
             return
         head = {"kind": job.kind, "question": job.question, "profile": profile and str(profile), "ray": self._ray}
+        head["devices"] = devices
         with self._start() as child:
             try:
                 child.send(pack(head, material))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from foretell.errors import ForetellError
+from foretell.hardware.of_a_team import laid_out, taken
 from foretell.serve.jobs.adapt import AdaptRequest
 from foretell.serve.jobs.capture import CaptureRequest
 from foretell.serve.jobs.of_graph import PlanRequest, ScaleRequest
@@ -32,9 +33,10 @@ def serve(link: Connection) -> None:
     head, data = unpack(link.recv_bytes())
     means = Means(profile=Path(head["profile"]) if head["profile"] else None, ray=head["ray"])
     try:
-        done = made(head["kind"], head["question"]).do(
-            data, lambda text: link.send_bytes(pack({"message": text})), means
-        )
+        with taken(laid_out(head["devices"])):
+            done = made(head["kind"], head["question"]).do(
+                data, lambda text: link.send_bytes(pack({"message": text})), means
+            )
         link.send_bytes(pack({"done": True, "result": done.result, "picture": done.picture}, done.file))
     except ForetellError as error:
         link.send_bytes(pack({"error": str(error)}))

@@ -8,6 +8,7 @@ from typing import Annotated, Final
 from fastapi import Depends, Query, Request
 from starlette.concurrency import run_in_threadpool
 
+from foretell.hardware.of_a_team import laid_out, take
 from foretell.serve.access.keys import Caller
 from foretell.serve.database.tables import Role
 from foretell.serve.problems import Problem
@@ -26,6 +27,10 @@ def _with(role: Role) -> Callable[[Request], Awaitable[Caller]]:
         service = service_of(request)
         found = await _found(service, request)
         request.state.caller = found
+        devices = service.hardware.known(found.team)
+        if devices is None:
+            devices = await run_in_threadpool(service.hardware.of, found.team)
+        take(laid_out(devices))
         if not found.may(role):
             raise Problem(
                 403, f"a key of role {found.role} may not do this.", got=found.role, allowed=f"{role} or above",

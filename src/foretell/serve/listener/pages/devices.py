@@ -96,12 +96,12 @@ def devices(
 
 @router.post("/devices")
 async def add(request: Request, service: ServiceDep, caller: Admin) -> Response:
-    """A new device, for all who ask this service: read by the catalog's one parser before it is kept."""
+    """A new device of the caller's team."""
     form = await read_form(request)
     try:
-        made = await run_in_threadpool(lambda: hardware.add_device(form.text("name"), _toml(form)))
+        made = await run_in_threadpool(lambda: service.hardware.add(caller.team, form.text("name"), _toml(form)))
     except ForetellError as error:
-        problem = of_error(CatalogError(str(error).partition(".draft: ")[2] or str(error)))
+        problem = of_error(CatalogError(str(error)))
         return await run_in_threadpool(lambda: _page(caller, Listing(), form, problem))
     return RedirectResponse(f"/devices?compare={made.name}", 303)
 
