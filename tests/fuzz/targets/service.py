@@ -81,7 +81,7 @@ def case(rng: random.Random) -> None:
     path = rng.choice([*questions, *questions, "/v1/graphs", "reads", "form"])
     if path in questions:
         method, question = "POST", questions[path]
-        for _ in range(rng.choice((1, 1, 2, 4))):
+        for _ in range(rng.choice((0, 1, 1, 2, 4))):
             change(rng, question)
         content = json.dumps(question).encode("utf-8", "surrogatepass")
         content = damaged(rng, content) if rng.random() < 0.1 else content
