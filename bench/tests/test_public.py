@@ -157,6 +157,7 @@ def test_the_list_is_whole() -> None:
     assert len({script.name for script in listed}) == len(listed) >= 80
     assert sum(script.drawn == 1 for script in listed) >= 40
     assert sum(script.drawn == 2 for script in listed) >= 48
+    assert sum(script.drawn == 4 for script in listed) >= 40
     assert sum(script.checked for script in listed) >= 30
     for script in listed:
         assert len(script.commit) == 40
