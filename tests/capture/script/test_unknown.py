@@ -132,6 +132,12 @@ def test_numbers_are_read_from_a_text_that_is_open(script: Write) -> None:
     assert (graph.samples, graph.facts.parameters) == (16, 9)
 
 
+def test_rows_are_cut_where_the_script_knows_that_there_are_more() -> None:
+    rows = Document()
+    assert len(rows[8000:]) and len(rows[:-8000]) and len(rows[:8000]) == 8000
+    assert len(Document(2)[2:]) and len(Document()[-100:]) == 100 and len(Document()[:100]) == 100
+
+
 def test_rows_without_names_are_what_they_are_used_as() -> None:
     rows = Document(4)
     assert [f"{name}.npy" for name, len in rows if len <= 1250] == [f"{i:05}.npy" for i in range(4)]

@@ -156,11 +156,19 @@ class Document(Record):
         return made
 
     def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, slice):
+            self._grow(key)
         if isinstance(key, slice | int):
             return self._rows[key]
         if isinstance(key, Part):  # what belongs to a row of another file
             return Word(WORDS.strip())
         return super().__getitem__(str(key))
+
+    def _grow(self, part: slice) -> None:
+        """A script that cuts at a row, from either end, knows that its file has more."""
+        start, stop = (bound if isinstance(bound, int) else 0 for bound in (part.start, part.stop))
+        if max(start, -stop) >= len(self._rows) and self._rows:
+            self._rows += [Record(i) for i in range(len(self._rows), max(start, -stop) + ROWS)]
 
     def __iter__(self) -> Iterator[Any]:
         if not (count := unpacked(_getframe(1))):
