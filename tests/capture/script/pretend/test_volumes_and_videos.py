@@ -14,7 +14,7 @@ from PIL import Image
 
 import foretell
 from foretell.capture.script.pretend import former_packaging, overlay
-from foretell.capture.script.pretend.files import frames, solids, stores
+from foretell.capture.script.pretend.files import frames, packed_rows, solids, stores
 from foretell.capture.script.session import Session
 
 
@@ -68,6 +68,20 @@ def test_keys_of_a_database_say_how_large_its_pictures_are() -> None:
         key: Image.open(io.BytesIO(database.get(key.encode()))).size for key in ("256-00001", "hr_128_00007", "00007")
     }
     assert sizes == {"256-00001": (256, 256), "hr_128_00007": (128, 128), "00007": (500, 375)}
+
+
+def test_a_row_of_a_database_is_unpacked_by_another_reader() -> None:
+    reader: Any = types.SimpleNamespace(__name__="msgpack", loads=lambda packed: "read")
+    packed_rows._read(reader, ("loads", "unpackb"))
+    database = stores._Database("faces")
+    assert reader.loads(b"0") == "read"
+    assert reader.loads(database.get(b"__len__")) == len(reader.loads(database.get(b"__keys__"))) == 2048
+    row = reader.loads(database.get(reader.loads(database.get(b"__keys__"))[7]))
+    assert Image.open(io.BytesIO(row[0])).size == (500, 375)
+    image, label = row
+    assert (image, int(label)) == (row[0], 0)
+    with pytest.raises(AttributeError):
+        reader.unpackb(b"0")
 
 
 def test_a_place_for_a_database_is_none(tmp_path: Path) -> None:

@@ -11,13 +11,13 @@ import numpy as np
 
 from foretell.capture.script.imports import once_imported
 from foretell.capture.script.pretend import overlay
+from foretell.capture.script.pretend.files import packed_rows
 from foretell.capture.script.pretend.files.arrays import known_array
 from foretell.capture.script.pretend.files.callers import user_frame
 from foretell.capture.script.pretend.files.contents import picture
 from foretell.capture.script.pretend.files.guessed import INSIDE, guessed
-from foretell.capture.script.pretend.files.shapeless import way_out
+from foretell.capture.script.pretend.files.packed_rows import Packed, Row
 from foretell.capture.script.pretend.files.sizes import PICTURE
-from foretell.capture.script.pretend.lacking import StandInError
 from foretell.capture.script.session import Session
 
 _SAMPLES: Final = 2048
@@ -30,6 +30,7 @@ _LABELS: Final = re.compile(r"label|text|word|gt|caption|name", re.IGNORECASE)
 
 def install(session: Session) -> None:
     once_imported("lmdb", lambda module: _databases(session, module))
+    packed_rows.install()
     once_imported("pycocotools.coco", lambda module: _annotations(session, module))
     once_imported("h5py", lambda module: _arrays(session, module))
     once_imported("scipy.io", lambda module: _matlab(session, module))
@@ -97,13 +98,12 @@ class _Database:
     def get(self, key: Any, default: Any = None) -> bytes:
         name = key.decode(errors="replace") if isinstance(key, bytes) else str(key)
         if _COUNTS.search(name):
-            if "keys" in name:
-                raise StandInError(self._path, f"list of keys ({name})", way_out(self._path))
-            return str(_SAMPLES).encode()
+            keys = [f"{i:08}".encode() for i in range(_SAMPLES)]
+            return Packed.of(str(_SAMPLES).encode(), keys if "keys" in name else _SAMPLES)
         if _LABELS.search(name):
-            return b"word"
+            return Packed.of(b"word", "word")
         side = _SIDE.search(name)  # keys may say how large the pictures are: 256-00001, hr_128_00001
-        return picture(".png", (int(side[1]), int(side[1]))) if side else picture(".png")
+        return Packed.of(picture(".png", (int(side[1]), int(side[1]))) if side else picture(".png"), Row())
 
     def cursor(self, *args: Any, **kwargs: Any) -> Any:
         return _Cursor()
