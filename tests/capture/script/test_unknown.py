@@ -134,8 +134,8 @@ def test_numbers_are_read_from_a_text_that_is_open(script: Write) -> None:
 
 def test_rows_are_cut_where_the_script_knows_that_there_are_more() -> None:
     rows = Document()
-    assert len(rows[8000:]) and len(rows[:-8000]) and len(rows[:8000]) == 8000
-    assert len(Document(2)[2:]) and len(Document()[-100:]) == 100 and len(Document()[:100]) == 100
+    assert min(len(rows[8000:]), len(rows[:-8000]), len(Document(2)[2:])) > 0
+    assert [len(rows[:8000]), len(Document()[-100:]), len(Document()[:100])] == [8000, 100, 100]
 
 
 def test_rows_without_names_are_what_they_are_used_as() -> None:
