@@ -189,6 +189,10 @@ def test_one_device_has_the_trainer_of_several() -> None:
     assert usual.recommended
     assert bare.recommended
     assert usual.recommended.step.median > 1.05 * bare.recommended.step.median
+    assert any("--trainer says which" in text for text in usual.caveats), (
+        "it is longer than a forecast of that plan alone"
+    )
+    assert not any("trainer" in text for text in bare.caveats)
 
 
 def test_prices_of_ones_own_replace_the_catalogs() -> None:

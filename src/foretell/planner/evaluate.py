@@ -10,7 +10,7 @@ from foretell.errors import ForetellError
 from foretell.forecasting.answer_key import answer_key, hardware_key
 from foretell.forecasting.conditions import Conditions
 from foretell.forecasting.forecast import forecast
-from foretell.forecasting.trainer import trainer_overhead
+from foretell.forecasting.trainer import TrainerOverhead, trainer_overhead
 from foretell.hardware import Cluster
 from foretell.planner.bounds.memory import arithmetic_memory, memory_bound
 from foretell.planner.bounds.replica import (
@@ -102,14 +102,14 @@ class PlanEvaluator:
     def first_bound(self, c: Candidate) -> Seconds:
         """The step's seconds by arithmetic alone."""
         device = self.clusters[c.cluster].nodes[0].device
-        return self._trainer_factor * arithmetic_step(self._totals_of(c), c.plan, device)
+        return self.trainer.factor * arithmetic_step(self._totals_of(c), c.plan, device)
 
     def bound(self, c: Candidate, replica: Replica) -> Seconds:
         """The step's seconds, at least, with this replica."""
         if c.cluster not in self._bounds:
             cluster = self.clusters[c.cluster]
             self._bounds[c.cluster] = StepBounds(cluster=cluster, slowdown=self.conditions.slowdown)
-        return self._trainer_factor * self._bounds[c.cluster].step(replica, c.plan, self._totals_of(c).precision)
+        return self.trainer.factor * self._bounds[c.cluster].step(replica, c.plan, self._totals_of(c).precision)
 
     def first_memory(self, c: Candidate) -> Bytes:
         """The memory of the model's state alone."""
@@ -130,12 +130,12 @@ class PlanEvaluator:
         return self._totals[key]
 
     @property
-    def _trainer_factor(self) -> float:
-        """What its trainer makes of a step: in forecasts, so in their bounds."""
+    def trainer(self) -> TrainerOverhead:
+        """What its trainer adds to every step: in forecasts, so in their bounds."""
         graph, profiled = self.steps.variants[0].graph, self.profile is not None
         return trainer_overhead(
             self.conditions, self.model, graph.facts, Plan(), training=graph.training, profiled=profiled
-        ).factor
+        )
 
     def simulate(self, c: Candidate) -> Outcome:
         key = self._key_of_outcome(c) if self.outcomes else ""

@@ -165,6 +165,8 @@ class Session:
             texts.append(
                 f"{template.source if template else ''} decides {written}: that was kept, and the rest searched."
             )
+        if (trainer := self.evaluator.trainer).fraction and self.choices:
+            texts.append(f"{trainer.caveat(0.0).text} All plans have it, or some would win by it.")
         if any(not c.calibrated for c in self.choices):
             texts.append(
                 "Intervals of several devices are not validated: they are the usual spread of forecasts of published jobs."
