@@ -9,6 +9,7 @@ import torch
 
 import foretell
 from foretell.capture.script.pretend.kernels import xformers
+from foretell.capture.script.pretend.kernels.extension_shapes import SHARED
 from foretell.capture.script.pretend.kernels.known import known
 from foretell.errors import InputError, WorkloadError
 from foretell.graph.operators import OPAQUE
@@ -250,6 +251,24 @@ MANY = """
         optimizer.step()
         optimizer.zero_grad()
 """
+
+
+def test_a_filtered_activation_has_the_shape_of_both_filters_and_keeps_two_bits_a_point() -> None:
+    taps = torch.ones(12)
+    x = torch.zeros(2, 8, 16, 16)
+    given = (x, taps, taps, torch.zeros(8), torch.empty(0), 2, 2, 11, 10, 11, 10, 0, 0, 1.0, 0.2, 256.0, False)
+    shared = SHARED["filtered_lrelu"]
+    made, signs = shared.outputs(*given, True)
+    up = torch.nn.functional.conv_transpose2d(x[:, :1], torch.ones(1, 1, 1, 1), stride=2, output_padding=1)
+    between = torch.nn.functional.conv2d(torch.nn.functional.pad(up, (11, 10, 11, 10)), torch.ones(1, 1, 12, 12))
+    after = torch.nn.functional.conv2d(between, torch.ones(1, 1, 12, 12), stride=2)
+    assert made.shape == (2, 8, *after.shape[2:])
+    assert signs.dtype is torch.uint8
+    assert 4 * signs.shape[3] - 16 < between.shape[3] <= 4 * signs.shape[3]
+    assert signs.shape[2] == between.shape[2]
+    assert shared.outputs(*given, False)[1].numel() == 0
+    assert callable(shared.flops)
+    assert shared.flops(*given, True) == 2 * 16 * (between[0, 0].numel() * 12 + after[0, 0].numel() * 24)
 
 
 def test_packages_that_are_not_installed_run_as_torchs_own(script: Write) -> None:

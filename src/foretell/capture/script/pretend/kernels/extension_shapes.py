@@ -18,10 +18,11 @@ _CORNERS: Final = 4  # of a pixel, between which bilinear sampling takes the mea
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """A function that many extensions have: what it returns, and its operations."""
+    """A function that many extensions have: what it returns, its operations, and what it says of how it went."""
 
     outputs: Callable[..., Any]
     flops: Callable[..., float] | float = 0.0
+    says: tuple[int, ...] = ()  # after the tensors
 
 
 def _like(x: Tensor, *how: Any) -> Tensor:
@@ -48,6 +49,37 @@ def _filter_shape(x: Tensor, taps: Tensor, *how: Any) -> Tensor:
 
 def _taps(x: Tensor, taps: Tensor, *how: Any) -> float:
     return 2.0 * _filter_shape(x, taps, *how).numel() * taps.numel()
+
+
+def _between(x: Tensor, up_taps: Tensor, up: int, *pads: int) -> tuple[int, int]:
+    """Rows and columns of what lies between the filter up and the filter down."""
+    x0, x1, y0, y1 = pads
+    return x.shape[2] * up + y0 + y1 - up_taps.shape[0] + 1, x.shape[3] * up + x0 + x1 - up_taps.shape[-1] + 1
+
+
+def _activated(x: Tensor, up_taps: Tensor, down_taps: Tensor, bias: Tensor, signs: Tensor, *how: Any) -> Any:
+    """Pictures that are filtered up, activated and filtered down, with two bits of each activation for the gradient."""
+    up, down, *pads = (int(value) for value in how[:6])
+    rows, columns = _between(x, up_taps, up, *pads)
+    rows, columns = (rows - down_taps.shape[0]) // down + 1, (columns - down_taps.shape[-1]) // down + 1
+    made = x.new_empty(x.shape[0], x.shape[1], rows, columns)
+    seen = (rows - 1) * down + down_taps.shape[0], (columns - 1) * down + down_taps.shape[-1]
+    kept = _signs(x, *seen) if how[-1] else x.new_empty(0, dtype=torch.uint8)
+    return made, kept
+
+
+def _signs(x: Tensor, rows: int, columns: int) -> Tensor:
+    return x.new_empty((x.shape[0], x.shape[1], rows, -(-columns // 16) * 4), dtype=torch.uint8)
+
+
+def _activated_taps(x: Tensor, up_taps: Tensor, down_taps: Tensor, bias: Tensor, signs: Tensor, *how: Any) -> float:
+    """Of filters of one dimension, which run along both; up, all but every so many of the points are zeros."""
+    rows, columns = _between(x, up_taps, *(int(value) for value in (how[0], *how[2:6])))
+    made = _activated(x, up_taps, down_taps, bias, signs, *how)[0]
+    between = x.shape[0] * x.shape[1] * rows * columns
+    up = (2 if up_taps.dim() == 1 else 1) * up_taps.numel() / int(how[0]) ** up_taps.dim()
+    down = (2 if down_taps.dim() == 1 else 1) * down_taps.numel()
+    return 2.0 * (between * up + made.numel() * down)
 
 
 # Deformable attention: values (n, s, heads, width), points (n, queries, heads, levels, points, 2).
@@ -99,6 +131,8 @@ def _interpolated_gradient(gradient: Tensor, indices: Tensor, weights: Tensor, c
 
 SHARED: Final[Mapping[str, Shared]] = {
     "fused_bias_act": Shared(_like), "bias_act": Shared(_like), "upfirdn2d": Shared(_filter_shape, _taps),
+    "filtered_lrelu": Shared(_activated, _activated_taps, (0,)),
+    "filtered_lrelu_act_": Shared(lambda x, *how: _signs(x, x.shape[2], x.shape[3])),
     "ms_deform_attn_forward": Shared(_attended, _sampled_flops),
     "ms_deform_attn_backward": Shared(_attended_gradients, lambda *given: 2 * _sampled_flops(*given)),
     "furthest_point_sampling": Shared(_chosen), "gather_points": Shared(_gathered), "gather_points_grad": Shared(_scattered),
