@@ -21,7 +21,7 @@ from foretell.cost.model import load_model
 from foretell.distribution import interval
 from foretell.errors import InputError, ModelError
 from foretell.forecasting.forecast import forecast
-from foretell.forecasting.uncertainty.device_classes import DeviceClass
+from foretell.forecasting.uncertainty.device_classes import CLASSES, DeviceClass
 from foretell.forecasting.uncertainty.other_devices import FILE, Group, Kind, OtherDevices, StepKind
 from foretell.graph import Graph, Layout, Op, Signature, Storage, Tensor
 from foretell.hardware import device, host
@@ -309,3 +309,14 @@ def test_a_step_of_one_product_over_and_over_is_less_sure() -> None:
     assert same == pytest.approx(usual + 0.3)
     counted = dataclasses.replace(known, usual=0.2)  # the errors are of steps that were as much alike
     assert counted.width(device("rtx-3090"), kind(alike=0.2)) == pytest.approx(usual)
+
+
+@pytest.mark.parametrize("wrong", [[], "7", 0, -1, 1.5, True, None, 10**400])
+@pytest.mark.parametrize("field", ["units", "steps"])
+def test_groups_count_in_whole_numbers(field: str, wrong: object, tmp_path: Path) -> None:
+    """A list was read, and broke the sentence about where an interval is from."""
+    group = {"kind": "products", "devices": CLASSES[0], "width": 0.2, "units": 3, "steps": 40}
+    content = {"groups": [{**group, field: wrong}], "host": 0.5, "unknown": 1.0}
+    (tmp_path / FILE).write_text(json.dumps(content))
+    with pytest.raises(ModelError, match=field):
+        OtherDevices.load(tmp_path / FILE)

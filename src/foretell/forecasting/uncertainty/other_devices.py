@@ -21,6 +21,7 @@ from foretell.cost.files import check_numbers
 from foretell.cost.folder import read_errors, read_once
 from foretell.cost.model import CostModel
 from foretell.distribution import LEVEL, LogNormal
+from foretell.errors import check_count
 from foretell.forecasting.step import RoleStep
 from foretell.forecasting.uncertainty.device_classes import CLASSES, DeviceClass, class_of
 from foretell.forecasting.uncertainty.operators import repetition
@@ -89,6 +90,8 @@ class Group:
 
     def __post_init__(self) -> None:
         check_numbers("width", self.width, dims=0, least=1e-3, most=_WIDEST)
+        for name in ("units", "steps"):
+            check_count(name, getattr(self, name), ValueError)
         if self.kind not in KINDS or self.devices not in CLASSES:
             raise ValueError(f"a group of {self.kind!r} on {self.devices!r} is not known")
 
