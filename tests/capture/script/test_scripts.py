@@ -242,6 +242,7 @@ def test_fully_shard_becomes_the_plan(script: Write) -> None:
             for layer in model:
                 fully_shard(layer, mesh=mesh)
             fully_shard(model, mesh=mesh)
+            assert all(p.placements and p.device_mesh is mesh for p in model.parameters())
             model.cuda()
             optimizer = torch.optim.AdamW(model.parameters())
             for step in range(5):

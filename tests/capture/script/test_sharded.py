@@ -44,6 +44,7 @@ TWO_DIMENSIONS = """
     model[0].set_modules_to_forward_prefetch([model[1]])
     model.unshard(async_op=True).wait()
     model.to_empty(device="cuda")
+    assert all(p.placements == (Shard(0),) and p.device_mesh.ndim == 1 for p in model.parameters())
     optimizer = torch.optim.AdamW(model.parameters())
     states = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
     get_optimizer_state_dict(model, optimizer)

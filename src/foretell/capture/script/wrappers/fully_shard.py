@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import torch
 from torch import nn
+from torch.utils.weak import WeakIdKeyDictionary
 
 from foretell.capture.as_gpu.patches import replace, replace_everywhere
 from foretell.capture.script.findings import FullyShard
@@ -25,7 +26,8 @@ def install(session: Session) -> None:
     from torch.distributed import fsdp
 
     original = fsdp.fully_shard
-    _communicate_nothing(fsdp.FSDPModule)
+    sharded = _ShardedParameters()
+    _communicate_nothing(fsdp.FSDPModule, sharded)
 
     def fully_shard(*args: Any, **kwargs: Any) -> Any:
         keys = keywords(original, f"fully_shard in {session.script.name}", args, kwargs)
@@ -33,6 +35,7 @@ def install(session: Session) -> None:
         policy = keys.take("mp_policy")
         for each in module if isinstance(module, list | tuple) else [module]:
             _make_sharded(each, fsdp.FSDPModule)
+            sharded.add(each, kwargs.get("mesh"))
             if found.offload and not any(p.is_meta for p in each.parameters()):
                 each.to("cuda")  # where it computes; the host keeps what the plan says
             compute_in(session, each, keys, "mp_policy", policy)
@@ -44,12 +47,51 @@ def install(session: Session) -> None:
     replace_everywhere(fsdp, "share_comm_ctx", lambda modules: None)
 
 
-def _communicate_nothing(kind: Any) -> None:
+class _ShardedParameters:
+    """What a parameter says of its shards: it is whole here, and a DTensor where the script runs."""
+
+    def __init__(self) -> None:
+        self._meshes = WeakIdKeyDictionary()
+        kind: Any = torch.Tensor  # on the accelerator, a parameter is a fake tensor
+        kind.placements = property(self._placements)
+        kind.device_mesh = property(self._mesh)
+
+    def add(self, module: nn.Module, mesh: Any = None) -> None:
+        for parameter in module.parameters():
+            self._meshes.setdefault(parameter, mesh)
+
+    def _asked(self, parameter: Any, name: str) -> Any:
+        if parameter not in self._meshes:
+            raise AttributeError(f"'Tensor' object has no attribute '{name}'")
+        return self._meshes[parameter]
+
+    def _placements(self, parameter: Any) -> tuple[Any, ...]:
+        from torch.distributed.tensor import Replicate, Shard
+
+        mesh = self._asked(parameter, "placements")
+        return (Shard(0),) if mesh is None or mesh.ndim == 1 else (Replicate(), Shard(0))
+
+    def _mesh(self, parameter: Any) -> Any:
+        from torch.distributed import device_mesh
+
+        mesh = self._asked(parameter, "device_mesh")
+        return (
+            torch.distributed.init_device_mesh("cuda", (torch.distributed.get_world_size(),)) if mesh is None else mesh
+        )
+
+
+def _communicate_nothing(kind: Any, sharded: _ShardedParameters) -> None:
     """What its methods set is about communication, which is the plan's."""
     for name in [n for n in vars(kind) if not n.startswith("_")]:
         replace(kind, name, lambda self, *args, **kwargs: None)
     replace(kind, "unshard", lambda self, async_op=False: _Gathered() if async_op else None)
-    replace(kind, "_apply", lambda self, *args, **kwargs: super(kind, self)._apply(*args, **kwargs))
+
+    def apply(self: Any, *args: Any, **kwargs: Any) -> Any:
+        module = super(kind, self)._apply(*args, **kwargs)
+        sharded.add(module)  # which may have new parameters now
+        return module
+
+    replace(kind, "_apply", apply)
 
 
 class _Gathered:
