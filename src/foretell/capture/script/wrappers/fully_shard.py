@@ -75,9 +75,7 @@ class _ShardedParameters:
         from torch.distributed import device_mesh
 
         mesh = self._asked(parameter, "device_mesh")
-        return (
-            torch.distributed.init_device_mesh("cuda", (torch.distributed.get_world_size(),)) if mesh is None else mesh
-        )
+        return device_mesh.init_device_mesh("cuda", (torch.distributed.get_world_size(),)) if mesh is None else mesh
 
 
 def _communicate_nothing(kind: Any, sharded: _ShardedParameters) -> None:
