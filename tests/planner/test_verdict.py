@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from functools import cache
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
+from foretell.cli.remote import _front
 from foretell.planner.candidates import complexity
 from foretell.planner.cluster_search import ALIKE
 from foretell.planner.goal import Goal
@@ -160,6 +162,8 @@ def test_the_recommended_choice_is_in_the_table_of_a_terminal() -> None:
     assert "→" in shown
     assert "Fits" in shown
     assert "by what fits less surely" in shown
+    console.print(_front(json.loads(beaten.to_json())))  # as a service answers
+    assert console.export_text().count("→") == 1
 
 
 def test_thousands_of_dollars_have_no_cents() -> None:

@@ -89,13 +89,16 @@ def _front(found: Mapping[str, Any]) -> RenderableType:
     from rich.text import Text
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for name in ("", "cluster", "plan", "batch", "job", "cost", "free"):
+    for name in ("", "cluster", "plan", "batch", "job", "cost", "free", "fits"):
         table.add_column(name)
-    for each in found["front"]:
+    best = (
+        [found["recommended"]] if found["recommended"] not in (None, *found["front"]) else []
+    )  # by what fits less surely
+    for each in sorted([*found["front"], *best], key=lambda choice: float(choice["time"]["median"])):
         cost = "–" if each["cost"] is None else show_dollars(each["cost"]["median"])
         table.add_row(
             "→" if each == found["recommended"] else "", each["cluster"], each["plan"], str(each["batch"]),
-            show_seconds(each["time"]["median"]), cost, show_share(each["headroom"]),
+            show_seconds(each["time"]["median"]), cost, show_share(each["headroom"]), show_share(each["fit_probability"]),
         )  # fmt: skip
     return Group(Text(found["reason"]), table, *(Text(caveat, style="dim") for caveat in found["caveats"]))
 
