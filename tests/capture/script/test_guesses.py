@@ -163,6 +163,9 @@ def test_prose_that_is_read_otherwise_is_of_another_kind() -> None:
             read(prose)
         assert misread_texts(ended_by(caught.value), guesses) == {"text of a.txt": kind}
     with pytest.raises(ValueError) as caught:  # noqa: PT011
+        list(map(int, prose.split()[2].split(",")))
+    assert misread_texts(ended_by(caught.value), guesses) == {"text of a.txt": "names"}
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
         int("a name of the script's own")
     assert misread_texts(ended_by(caught.value), guesses) == {}
 

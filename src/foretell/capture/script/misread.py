@@ -12,7 +12,11 @@ from foretell.capture.script.ended import Ended
 from foretell.capture.script.guesses import Guesses
 from foretell.capture.script.shapes import LARGER, arrays, free_primes, is_made_up
 
+SENTENCE: Final = (
+    "the quick brown fox jumps over the lazy dog and runs away into the deep dark forest near the river bank "
+)
 PROSE: Final = re.compile(r"quick brown|fox jumps over")  # as every text that is made up has it
+_WORD: Final = re.compile(rf"""(['"])({"|".join(sorted(set(SENTENCE.split())))})\1""")  # of it, as an error quotes one
 TEXT: Final = "text of "  # what a guess about one begins with
 _NUMBERS: Final = re.compile(r"invalid literal for int|could not convert string to float")
 _EMPTY: Final = re.compile(
@@ -32,7 +36,8 @@ def misread_texts(ended: Ended, guesses: Guesses) -> dict[str, Any]:
     else:
         kind, words = "names", str(error) if isinstance(error, ValueError) and _NUMBERS.search(str(error)) else ""
     texts = [what for what, made in guesses.made.items() if what.startswith(TEXT) and made == "words"]
-    return dict.fromkeys(texts[::-1][:1], kind) if isinstance(words, str) and PROSE.search(words) else {}
+    is_prose = isinstance(words, str) and (PROSE.search(words) or _WORD.search(words))
+    return dict.fromkeys(texts[::-1][:1], kind) if is_prose else {}
 
 
 def arrays_of_pictures(ended: Ended, guesses: Guesses) -> dict[str, Any]:

@@ -12,13 +12,11 @@ from sys import _getframe
 from typing import Any, Final, SupportsIndex
 
 from foretell.capture.script.guesses import Guesses
-from foretell.capture.script.misread import TEXT
+from foretell.capture.script.misread import SENTENCE, TEXT
 from foretell.capture.script.pretend.files.taken import compared, stored, unpacked
 from foretell.capture.script.shapes import alike
 
-WORDS: Final = (
-    "the quick brown fox jumps over the lazy dog and runs away into the deep dark forest near the river bank "
-)
+WORDS: Final = SENTENCE
 TOKENS: Final = (1,) * 24
 _OF_PATHS: Final = re.compile(r"path|pth|file|name|img|image|mask", re.IGNORECASE)
 _OF_MASKS: Final = re.compile(r"(^|_)(lb|lbl|label|gt|mask|seg|ann|target)", re.IGNORECASE)
