@@ -42,6 +42,9 @@ PARSED = """
         words.writelines(f"{word}\\n" for word in ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "gpu", "cost"])
     tokenizer = BertTokenizerFast(vocab_file="words.txt", sep_token="[SEP]")
     assert len(tokenizer) == 7 and tokenizer("gpu cost").input_ids == [2, 5, 6, 3]
+    assert tokenizer.encode_plus("gpu", "cost", max_length=8, pad_to_max_length=True).token_type_ids == [0] * 3 + [1] * 2 + [0] * 3
+    assert tokenizer.batch_encode_plus([("gpu", "cost")])["input_ids"] == [tokenizer.build_inputs_with_special_tokens([5], [6])]
+    assert tokenizer.prepare_for_model([5, 6, 6], max_length=4, truncation=True)["input_ids"] == [2, 5, 6, 3]
     assert top_k_top_p_filtering(torch.zeros(2, 9), top_k=3).shape == (2, 9) and EvaluationStrategy("no") == "no"
     import torchvision
 
@@ -79,6 +82,46 @@ def test_arguments_of_older_trainers_are_taken(script: Write) -> None:
     words = "--output_dir out --width 16 --evaluation_strategy no --learning_rate 2e-5 --warmup_ratio 0.03 "
     words += "--fsdp_transformer_layer_cls_to_wrap Layer --overwrite_output_dir True"
     assert foretell.capture_graph(script(PARSED, arguments=tuple(words.split()))).samples == 8
+
+
+OWN_TRAINER = """
+    import torch
+    from torch import nn
+    from transformers import BertConfig, Trainer, TrainingArguments
+    from transformers.models.bert.modeling_bert import BertPreTrainedModel
+
+    class Model(BertPreTrainedModel):
+        def __init__(self, config):
+            super().__init__(config)
+            self.words = nn.Embedding(config.vocab_size, 8)
+            self.post_init()
+
+        def forward(self, input_ids, labels=None):
+            seen = self.get_extended_attention_mask(torch.ones_like(input_ids), input_ids.shape, input_ids.device)
+            assert seen.shape == (4, 1, 1, 16) and self.get_head_mask(None, 3) == [None] * 3
+            return {"loss": self.words(input_ids).mean() + seen.mean()}
+
+    class Own(Trainer):
+        def compute_loss(self, model, inputs, return_outputs=False):
+            return model(**inputs)["loss"]
+
+        def training_step(self, model, inputs):
+            return super().training_step(model, inputs)
+
+        def _get_train_sampler(self):
+            assert self.tokenizer is None
+            return torch.utils.data.SequentialSampler(self.train_dataset)
+
+    rows = [{"input_ids": torch.zeros(16, dtype=torch.long), "labels": torch.zeros(16, dtype=torch.long)}] * 64
+    arguments = TrainingArguments("out", per_device_train_batch_size=4, max_steps=8)
+    Own(model=Model(BertConfig(vocab_size=32)), args=arguments, train_dataset=rows).train()
+"""
+
+
+def test_methods_that_an_older_trainer_had_are_given_what_they_take(script: Write) -> None:
+    pytest.importorskip("accelerate")
+    graph = foretell.capture_graph(script(OWN_TRAINER))
+    assert (graph.samples, graph.facts.parameters) == (4, 256)
 
 
 def test_classes_derived_from_a_librarys_take_its_former_arguments() -> None:
