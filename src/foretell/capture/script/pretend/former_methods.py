@@ -153,7 +153,7 @@ def _trainers(module: Any) -> None:
     root = module.Trainer
     hears = root.__init_subclass__
 
-    def init_subclass(cls: Any, **how: Any) -> None:
+    def init_subclass(cls: Any, /, **how: Any) -> None:
         hears(**how)
         for name, method in list(vars(cls).items()):
             if inspect.isfunction(method) and inspect.isfunction(newer := getattr(root, name, None)):
