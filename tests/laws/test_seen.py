@@ -8,6 +8,7 @@ import pytest
 
 import foretell
 from foretell.cost.model import load_model
+from foretell.forecasting.memory import of_ranks
 from foretell.hardware import device
 from foretell.laws.answers import Answer, Answers, Case
 from foretell.laws.scope import Scope
@@ -83,3 +84,20 @@ def test_communication_that_is_waited_for_is_waited_for(zero: int) -> None:
 def test_facts_are_of_their_maker_s_table() -> None:
     assert device("gaudi").peak("bf16") == 60e12
     assert device("gaudi2").peak("fp32") == 108e12
+
+
+@pytest.mark.parametrize(
+    ("on", "plan"), [("2xt4+2xl4", "dp=4,zero=2"), ("4xt4+4xa10", "dp=2,pp=4,grad_accumulation=4")]
+)
+def test_memory_is_of_the_rank_that_fills_its_device_most(on: str, plan: str) -> None:
+    """Where devices differ a rank's total was that of its largest device, and `memory` was another's."""
+    memory = foretell.forecast(captured("convolutions", "amp-bf16", 8), on, plan).memory
+    fullest = max(memory.ranks, key=lambda rank: rank.total / rank.capacity)
+    assert (fullest.total, fullest.capacity) == (memory.total, memory.capacity)
+
+
+def test_a_rank_is_as_heavy_as_its_own_device_allows() -> None:
+    """It was cut down to the capacity of the device of another rank."""
+    step = foretell.forecast(captured("dense", "fp32", 8), "t4").memory
+    other = replace(step.ranks[0], total=20 * 2**30, capacity=24 * 2**30)
+    assert of_ranks(step, (step.ranks[0], other)).ranks[1].total == other.total

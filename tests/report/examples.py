@@ -139,7 +139,7 @@ def priced(graph: Graph, seconds: list[float], *, cluster: str, capacity: int, *
                 workspace=at.get("workspace", 0),
             ),
             peak_module=graph.ops[trace.peak_op].module,
-            ranks=(RankMemory(role="dp", count=8, total=total),),
+            ranks=(RankMemory(role="dp", count=8, total=total, capacity=80 * 2**30),),
         ),
         "network": Network(sent_bytes=10**8, received_bytes=10**8),
         "resources": Resources(

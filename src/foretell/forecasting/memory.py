@@ -126,7 +126,7 @@ def _judged(memory: Memory, *, runs: bool) -> Memory:
     if needed > memory.capacity:
         return replace(memory, fits=False, fit_probability=odds)
     total = min(memory.total, memory.capacity)
-    ranks = tuple(replace(r, total=min(r.total, memory.capacity)) for r in memory.ranks)
+    ranks = tuple(replace(r, total=min(r.total, r.capacity)) for r in memory.ranks)
     return replace(memory, reserved=total - outside, total=total, fits=True, fit_probability=odds, ranks=ranks)
 
 
@@ -150,7 +150,15 @@ def _memory(role: Role, device: Device, trace: MemoryTrace, runs: bool) -> Memor
         fit_probability=float(runs),
         breakdown=Breakdown(**{name: trace.at_peak.get(purpose, 0) for name, purpose in _BREAKDOWN.items()}),
         peak_module=role.graph.ops[trace.peak_op].module if trace.peak_op >= 0 else "",
-        ranks=(RankMemory(role=role.name, count=role.count, total=total, allocated=trace.peak_allocated),),
+        ranks=(
+            RankMemory(
+                role=role.name,
+                count=role.count,
+                total=total,
+                capacity=device.usable_bytes,
+                allocated=trace.peak_allocated,
+            ),
+        ),
     )
     return _judged(memory, runs=runs)
 

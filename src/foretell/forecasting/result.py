@@ -81,12 +81,13 @@ class RankMemory:
     role: str
     count: int
     total: Bytes
+    capacity: Bytes  # of its own device
     allocated: Bytes = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """Memory of the heaviest rank: total = reserved + context + communicator."""
+    """Memory of the heaviest rank, as a part of what its device has: total = reserved + context + communicator."""
 
     allocated: Bytes
     reserved: Bytes

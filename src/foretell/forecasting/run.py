@@ -68,16 +68,18 @@ def run(
     program: Program, cluster: Cluster, model: CostModel, conditions: Conditions, profile: Profile | None = None
 ) -> Run:
     placed, collectives = place(program, cluster, model, conditions, profile)
-    heaviest = max((p for options in placed for p in options), key=lambda p: p.memory.total / p.memory.capacity)
+    fullest = [max(options, key=lambda p: p.memory.total / p.memory.capacity) for options in placed]
+    heaviest = max(fullest, key=lambda p: p.memory.total / p.memory.capacity)
     slowest = [max(options, key=lambda p: p.device_seconds + p.host_seconds) for options in placed]
     ranks = tuple(
         RankMemory(
-            role=options[0].role.name,
-            count=options[0].role.count,
-            total=max(p.memory.total for p in options),
-            allocated=max(p.memory.allocated for p in options),
+            role=rank.role.name,
+            count=rank.role.count,
+            total=rank.memory.total,
+            capacity=rank.memory.capacity,
+            allocated=rank.memory.allocated,
         )
-        for options in placed
+        for rank in fullest
     )
     hand_over = collectives.hand_over(program)
     if program.pipeline is None:

@@ -72,7 +72,7 @@ class Answer:
     total: Bytes
     capacity: Bytes
     fits: bool
-    heaviest: Bytes
+    heaviest: Bytes  # of the rank that takes most of its device
     sent: Bytes
     sent_over_links: Bytes
     network_peak: float
@@ -120,7 +120,7 @@ class Answer:
             total=memory.total,
             capacity=memory.capacity,
             fits=memory.fits,
-            heaviest=max(rank.total for rank in memory.ranks),
+            heaviest=max(memory.ranks, key=lambda rank: rank.total / rank.capacity).total,
             sent=found.network.sent_bytes,
             sent_over_links=sum(each.sent_bytes for each in found.network.links),
             network_peak=found.resources.network_tx.peak,
