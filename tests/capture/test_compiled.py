@@ -11,7 +11,7 @@ from torch import nn
 
 import foretell
 from foretell.errors import NotModelled
-from foretell.graph.operators import FUSED
+from foretell.graph.operators import ENTERED, FUSED, LAUNCHED_BY
 
 
 class Block(nn.Module):
@@ -46,12 +46,13 @@ def eager() -> foretell.Graph:
 
 
 def test_ops_between_products_are_fused() -> None:
-    forward = [op.signature for op in compiled().ops if op.phase == "forward"][:7]
+    entered, *forward = [op.signature for op in compiled().ops if op.phase == "forward"][:7]
+    assert (entered.name, entered.argument("inputs")) == (ENTERED, 13)
     norm, product, gelu, second, joined = forward[:5]
     assert [s.name for s in forward[:5]] == [FUSED, "aten.addmm", FUSED, "aten.addmm", FUSED]
-    assert [norm.target, gelu.target, joined.target] == [
-        f"{FUSED}.{k}" for k in ("reduction", "pointwise", "reduction")
-    ]
+    kinds = ("persistent_reduction", "pointwise", "persistent_reduction")
+    assert [norm.target, gelu.target, joined.target] == [f"{FUSED}.{kind}" for kind in kinds]
+    assert {s.argument(LAUNCHED_BY) for s in (entered, *forward[:5])} == {"code"}
     assert (norm.argument("reduced"), gelu.argument("reduced")) == (64, 1)
     assert gelu.argument("traffic") == 2 * 32 * 256 * 4
     assert "aten.erf.default" in str(gelu.argument("of"))
@@ -90,6 +91,36 @@ def test_a_plan_that_cuts_a_compiled_step_is_refused() -> None:
 def test_a_mode_of_the_compiler_that_is_not_modelled_is_named() -> None:
     graph = foretell.capture_graph(replace(block(), compile="reduce-overhead"))
     assert {caveat.code for caveat in graph.caveats} == {"compiled", "compile-mode"}
+
+
+class Bars(nn.Module):
+    """Batch norm and group norm, whose decompositions look at the device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batch, self.group = nn.BatchNorm2d(8), nn.GroupNorm(2, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = self.group(self.batch(x))
+        return made
+
+
+def test_norms_are_taken_apart_as_on_a_gpu() -> None:
+    """On a CPU, batch norm would write its means again in 16 bits, and group norm would scale in a kernel more."""
+    graph = foretell.capture_graph(
+        replace(block(), model=Bars, batch=lambda: torch.randn(4, 8, 16, 16), precision="amp-bf16")
+    )
+    forward = [op.signature for op in graph.ops if op.phase == "forward" and op.signature.name == FUSED]
+    assert not any(out.dtype == "bfloat16" and out.numel == 8 for s in forward for out in s.outputs)
+    assert not any("aten.neg" in str(s.argument("of")) for s in forward)
+
+
+def test_the_host_pays_for_launches_once_where_a_graph_of_cuda_replays_them() -> None:
+    forecasts = [
+        foretell.forecast(foretell.capture_graph(replace(block(), compile=how)), on="h200")
+        for how in (True, "reduce-overhead")
+    ]
+    assert forecasts[1].host_time.seconds < 0.9 * forecasts[0].host_time.seconds
 
 
 def test_graph_breaks_leave_what_is_between_them_eager() -> None:

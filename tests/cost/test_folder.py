@@ -13,18 +13,20 @@ from foretell.cost.attained import FILE as ATTAINED
 from foretell.cost.attained import attained_in
 from foretell.cost.folder import CARD, DEFAULT, SHIPPED, check_seal, file_of, seal, shipped, versions
 from foretell.cost.model import load_model, names
+from foretell.cost.operators import FUSED_FILE
 from foretell.errors import ModelError
 from foretell.forecasting.uncertainty.jobs import jobs_of
 from foretell.forecasting.uncertainty.other_devices import other_devices_of
 
 FIRST = "h200-2026.11"
 MIDDLE = "h200-2026.11.2"
-BEFORE = "h200-2026.11.3"
+THIRD = "h200-2026.11.3"
+BEFORE = "h200-2026.11.4"
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for name in (FIRST, MIDDLE, BEFORE, DEFAULT):
+    for name in (FIRST, MIDDLE, THIRD, BEFORE, DEFAULT):
         shutil.copytree(SHIPPED / name, tmp_path / name)
     return tmp_path / DEFAULT
 
@@ -35,19 +37,20 @@ def inherit(folder: Path, name: object) -> None:
 
 
 def test_the_default_model_inherits_what_did_not_change(folder: Path) -> None:
-    assert versions(folder) == (folder, *(folder.parent / name for name in (BEFORE, MIDDLE, FIRST)))
+    assert versions(folder) == (folder, *(folder.parent / name for name in (BEFORE, THIRD, MIDDLE, FIRST)))
     assert not (folder / "operators.safetensors").exists()
     assert file_of(folder, "operators.safetensors") == folder.parent / FIRST / "operators.safetensors"
-    assert file_of(folder, "other_devices.json") == folder / "other_devices.json"
-    assert file_of(folder, ATTAINED) == folder.parent / BEFORE / ATTAINED
+    assert file_of(folder, FUSED_FILE) == folder / FUSED_FILE
+    assert file_of(folder, "other_devices.json") == folder.parent / BEFORE / "other_devices.json"
+    assert file_of(folder, ATTAINED) == folder.parent / THIRD / ATTAINED
     assert load_model(str(folder)).device == "h200"
 
 
 def test_models_of_all_versions_are_read() -> None:
     """The first has the errors on other devices and what trainers add under names of their own."""
-    assert {FIRST, MIDDLE, BEFORE, DEFAULT} <= set(names())
+    assert {FIRST, MIDDLE, THIRD, BEFORE, DEFAULT} <= set(names())
     old, new = load_model(FIRST), load_model(DEFAULT)
-    assert other_devices_of(old) == other_devices_of(load_model(BEFORE))
+    assert other_devices_of(old) == other_devices_of(load_model(THIRD))
     first, second = jobs_of(old), jobs_of(new)
     assert first is not None
     assert second is not None
@@ -87,10 +90,10 @@ def test_versions_in_a_circle_are_refused(folder: Path) -> None:
     "change", [{"shares": {}}, {"bandwidth": -1}, {"tiles": {}}, {"picojoules": {"x": {"vector": 1, "matrix": 1}}}]
 )
 def test_rates_that_devices_attain_are_numbers(folder: Path, change: dict[str, object]) -> None:
-    path = folder.parent / BEFORE / ATTAINED
+    path = folder.parent / THIRD / ATTAINED
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(ModelError, match="rates that devices attain"):
-        attained_in(folder.parent / BEFORE)
+        attained_in(folder.parent / THIRD)
 
 
 def test_a_folder_without_rates_takes_the_shipped_ones(tmp_path: Path) -> None:

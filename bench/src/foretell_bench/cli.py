@@ -304,7 +304,9 @@ def accuracy(
     split: Annotated[
         str,
         typer.Option(
-            "--split", metavar="NAME", help="What is left out: family, architecture, random, batch or generated."
+            "--split",
+            metavar="NAME",
+            help="What is left out: family, architecture, random, batch or generated; compiled: compiled steps.",
         ),
     ] = "family",
     products: Annotated[
@@ -330,6 +332,11 @@ def accuracy(
     later: Annotated[
         Path | None, typer.Option("--newer", metavar="FILE", help="What `bench newer --save` wrote, for the page too.")
     ] = None,
+    graphs: Annotated[
+        Path, typer.Option("--graphs", metavar="FOLDER", help="Where graphs of compiled steps are kept.")
+    ] = Path("out/compiled"),
+    kept: Annotated[bool, typer.Option("--kept", help="Of compiled steps, those whose graphs are kept.")] = False,
+    blind: Annotated[bool, typer.Option("--blind", help="Of compiled steps, those that no fit has seen.")] = False,
     workers: Annotated[int, typer.Option("--workers", min=1, help="Fits that run side by side.")] = 2,
     as_json: AsJson = False,
 ) -> None:
@@ -337,12 +344,16 @@ def accuracy(
     from foretell.errors import InputError
     from foretell_bench.research.coverage import GENERATED
     from foretell_bench.tables import accuracy as bench
+    from foretell_bench.tables.compiled import SPLIT as COMPILED
 
     if parts is not None:
         _fill_ablated(parts, page)
         return
     if bool(data) == (saved is not None):
         raise InputError("give --data STORE to predict its steps, or --from FILE to show what was saved, and not both.")
+    if split == COMPILED:
+        _compiled(data or [], saved, save, graphs, kept, blind, as_json)
+        return
     if split == GENERATED:
         _generated(data or [], saved, save, page, as_json)
         return
@@ -370,6 +381,22 @@ def accuracy(
             newer=bench.read_newer(later) if later else None,
         )
     _show(bench.figures(steps, moves), as_json)
+
+
+def _compiled(
+    data: list[Path], saved: Path | None, save: Path | None, graphs: Path, kept: bool, blind: bool, as_json: bool
+) -> None:
+    """Compiled steps as they are captured and forecast."""
+    from foretell_bench.tables import compiled as bench
+
+    if saved is not None:
+        steps = bench.read(saved)
+    else:
+        with progress() as say:
+            steps = [s for d in data for s in bench.predict(d, graphs, blind=blind, only=kept, progress=say)]
+    if save is not None:
+        bench.save(steps, save)
+    _show(list(bench.figures(steps)), as_json)
 
 
 def _generated(data: list[Path], saved: Path | None, save: Path | None, page: Path | None, as_json: bool) -> None:

@@ -62,6 +62,7 @@ class Recorder(TorchDispatchMode):
         self._module_of_leaf: dict[int, str] = {}  # storage address of a parameter → module that reads it first
         self._roles: dict[int, str] = {}  # storage address → role, for what was there before the step
         self._gradients: dict[int, int] = {}  # storage of a parameter → storage of its gradient
+        self.marks: tuple[tuple[str, str], ...] = ()  # arguments that all ops have that run now
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -119,6 +120,7 @@ class Recorder(TorchDispatchMode):
         encoded = [(names[i], encode(value)) for i, value in enumerate(args)]
         if kwargs:
             encoded += [(name, encode(value)) for name, value in kwargs.items()]
+        encoded += self.marks
         position = len(self._ops)
         outputs: list[int] = []
         output_layouts: list[Layout] = []

@@ -56,6 +56,7 @@ def _trace_compiled(workload: Workload) -> Graph:
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     values = Values(fake)
     recorder = CompiledRecorder(values)
+    recorder.launched_by = "code" if workload.compile is True else "graph"
     try:
         with fake, recorder:
             step = fake_step(workload, values)

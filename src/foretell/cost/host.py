@@ -22,7 +22,7 @@ from foretell.cost.files import check_numbers, reading
 from foretell.graph import Graph, Signature
 from foretell.graph.calls import Call
 from foretell.graph.facts import HostWork
-from foretell.graph.operators import Family, operator_of
+from foretell.graph.operators import ENTERED, LAUNCHED_BY, Family, operator_of
 from foretell.graph.types import Op
 from foretell.hardware import Host
 from foretell.limits import read_json
@@ -61,12 +61,16 @@ class HostCosts:
     step: float  # once a step of training: the loop around it
     gap: Seconds = 0.0  # and, in seconds, what passes between two kernels of a busy device
     call: float | None = None  # once a step without gradients; None: as much as in training
+    launched: float | None = None  # a kernel that compiled code launches; None: as one of a plain forward op
+    entered: float = 0.0  # a compiled function that is called where autograd is around it
+    given: float = 0.0  # each tensor that it is called with
 
     def __post_init__(self) -> None:
         check_numbers("kernel", [[self.kernel[mode][kind] for kind in KINDS] for mode in MODES], dims=2, least=0)
         check_numbers("view", [self.view[mode] for mode in MODES], least=0)
         each = [self.listed, self.tensor, self.made, self.number, self.parameter, self.inner, self.step, self.gap]
-        check_numbers("a cost", [*each, self.call or 0.0], least=0)
+        each += [self.call or 0.0, self.launched or 0.0, self.entered, self.given]
+        check_numbers("a cost", each, least=0)
 
     def seconds(self, graph: Graph, host: Host) -> npt.NDArray[np.float64]:
         """Time to issue every op of a graph."""
@@ -106,6 +110,8 @@ class HostCosts:
         name, mode, kind = charge
         if name == "kernel":
             return self.kernel[mode][kind]
+        if name == "launched" and self.launched is None:
+            return self.kernel["forward"]["plain"]
         return self.view[mode] if name == "view" else float(getattr(self, name))
 
     @classmethod
@@ -117,6 +123,8 @@ class HostCosts:
 def charges(call: Call, mode: str) -> list[tuple[Charge, float]]:
     """What a call is charged for, and how many of each."""
     signature = call.signature
+    if (launched_by := signature.argument(LAUNCHED_BY)) is not None:
+        return _charges_of_compiled(call, mode, launched_by == "graph")
     if operator_of(signature.name).walks_a_list:
         if call.on_host:  # one number after the other
             return [(("number", "", ""), len(signature.inputs))]
@@ -127,6 +135,15 @@ def charges(call: Call, mode: str) -> list[tuple[Charge, float]]:
     if call.on_host and signature.name == _READS_NUMBER:
         return [(("number", "", ""), 1)]
     return [(("view", mode, ""), 1)]
+
+
+def _charges_of_compiled(call: Call, mode: str, replayed: bool) -> list[tuple[Charge, float]]:
+    """What compiled code launches; kernels that are recorded in a graph of CUDA cost the host nothing more."""
+    if call.signature.name == ENTERED:
+        inputs = call.signature.argument("inputs", 0)
+        given = inputs if isinstance(inputs, int) else 0
+        return [(("entered", "", ""), float(mode != "inference")), (("given", "", ""), given)]
+    return [(("launched", "", ""), 1)] if call.launches and not replayed else []
 
 
 def updated_parameters(graph: Graph) -> int:

@@ -27,9 +27,10 @@ from foretell.cost.folder import SHIPPED as SHIPPED
 from foretell.cost.host import FILE, HostCosts, usual_costs
 from foretell.cost.interaction import Interaction, Outline, outline
 from foretell.cost.operator_errors import FILE as ERRORS_FILE
+from foretell.cost.operator_errors import FUSED_FILE as FUSED_ERRORS
 from foretell.cost.operator_errors import OperatorErrors
 from foretell.cost.operators import FILE as OPERATORS_FILE
-from foretell.cost.operators import OperatorModels
+from foretell.cost.operators import FUSED_FILE, OperatorModels
 from foretell.cost.roofline import Price, on_tf32, price_calls
 from foretell.cost.transfer import FILE as GENERATIONS_FILE
 from foretell.cost.transfer import Generations, transferred
@@ -152,7 +153,9 @@ class CostModel:
         device = self._as_measured(device)
         step = _outline(graph, device)
         logs = self.interaction.correct(step, *self._alone(step, graph, device), device)
-        return dict(zip(step.signatures, np.exp(logs).tolist(), strict=True))
+        factors = dict(zip(step.signatures, np.exp(logs).tolist(), strict=True))
+        # Kernels that a compiler writes were measured in steps alone, with what is around them.
+        return {s: factor for s, factor in factors.items() if operator_of(s.name).family != "fused"}
 
     def _learn_all(
         self, signatures: Sequence[Signature], device: Device, precision: Precision
@@ -238,9 +241,9 @@ def _read(folder: Path, state: Stamps) -> CostModel:
         name=folder.name,
         folder=folder,
         device=measured_on,
-        operators=operators,
+        operators=operators.with_families(file_of(folder, FUSED_FILE)),
         generations=replace(Generations.load(others) if others else Generations(), attained=attained_in(folder)),
         host=HostCosts.load(file_of(folder, FILE) or folder / FILE),
         interaction=Interaction.load(network) if network else None,
-        operator_errors=OperatorErrors.load(errors) if errors else None,
+        operator_errors=OperatorErrors.load(errors, file_of(folder, FUSED_ERRORS)) if errors else None,
     )

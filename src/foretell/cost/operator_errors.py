@@ -19,6 +19,7 @@ from foretell.cost.operators import FamilyModel, load_families, places_by_family
 
 Floats = npt.NDArray[np.float64]
 FILE: Final = "spreads.safetensors"
+FUSED_FILE: Final = "fused_spreads.safetensors"  # of kernels that a compiler writes
 SMALLEST: Final = 0.005  # no op is known better, as a logarithm
 LARGEST: Final = 2.0  # beyond, an error says no more
 UNKNOWN_FAMILY: Final = 0.4  # of a family whose errors are not known, about what the worst have
@@ -42,5 +43,10 @@ class OperatorErrors:
         save_families(path, self.families)
 
     @classmethod
-    def load(cls, path: Path) -> OperatorErrors:
-        return cls(families=load_families(path, "model of errors"))
+    def load(cls, path: Path, fused: Path | None = None) -> OperatorErrors:
+        """From a file, and from that of a compiler's kernels, where there is one."""
+        return cls(
+            families={
+                name: model for p in (path, fused) if p for name, model in load_families(p, "model of errors").items()
+            }
+        )

@@ -24,6 +24,7 @@ from foretell.limits import parse_json
 
 Floats = npt.NDArray[np.float64]
 FILE: Final = "operators.safetensors"
+FUSED_FILE: Final = "fused.safetensors"  # of kernels that a compiler writes
 TEXT_INDEX: Final = "operators.json"  # of the first version, which kept LightGBM's text of each family
 VERSION: Final = 2
 _FARTHEST: Final = 20.0  # from the roofline, as a logarithm: farther off, no number of trees is to be believed
@@ -87,6 +88,14 @@ class OperatorModels:
     def knows(self, name: str, family: str) -> bool:
         model = self.families.get(family)
         return model is not None and name in model.operators
+
+    def with_families(self, path: Path | None) -> OperatorModels:
+        """These, and what a file has of others: of kernels that a compiler writes, which were measured in other steps."""
+        return (
+            self
+            if path is None
+            else OperatorModels(families={**self.families, **load_families(path, "model of operators")})
+        )
 
     def save(self, folder: Path) -> None:
         save_families(folder / FILE, self.families)

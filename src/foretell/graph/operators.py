@@ -15,11 +15,13 @@ F = TypeVar("F", bound=Callable[..., object])
 
 Family = Literal[
     "attention", "attention_backward", "convolution", "convolution_backward", "copy", "elementwise", "foreach", "index", "matmul",
-    "norm", "norm_backward", "pooling", "reduction", "rnn",
+    "norm", "norm_backward", "pooling", "reduction", "rnn", "fused",
 ]  # fmt: skip
 Reads = Literal["inputs", "what it returns", "no tensor", "one per row", "as declared"]
 OPAQUE: Final = "foretell.opaque"  # whose overloads are what users declared, by name
 FUSED: Final = "foretell.fused"  # a kernel that torch's compiler writes; its overloads are kinds of kernels
+ENTERED: Final = "foretell.compiled"  # a compiled function is called: its guards, its inputs; no kernel
+LAUNCHED_BY: Final = "launched_by"  # argument of ops that compiled code runs: "code", or the "graph" of CUDA it was recorded in
 FIRST_VERSION: Final = "first_version"  # argument of attention by the first FlashAttention
 PIECE_BY_PIECE: Final = "piece_by_piece"  # argument of attention that meets the keys of one rank after another
 ATTENTION: Final = ("flash", "efficient", "cudnn")  # kinds that are one kernel for scores, softmax and values
@@ -213,5 +215,6 @@ for _name in ("dequantize_4bit", "dequantize_blockwise"):
 for _name in ("addmm", "baddbmm", "addbmm"):  # in place
     register(Operator(name=f"aten.{_name}_", family="matmul", kind="added", like=f"aten.{_name}"))
 register(Operator(name=OPAQUE, reads="as declared"))
-register(Operator(name=FUSED, family="copy", kind="stream", reads="as declared", like="aten.clone"))
+register(Operator(name=FUSED, family="fused", reads="as declared"))
+register(Operator(name=ENTERED, launches=False))
 register(Operator(name="foretell.host_update", launches=False))  # an optimizer's op that the host runs

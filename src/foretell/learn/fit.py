@@ -47,6 +47,7 @@ class Card:
     seed: int
     network: float = 0.0  # how much of the network's correction is applied; 0: none, or there is no network
     other_devices: dict[str, int] = field(default_factory=dict)  # public ops of other devices, by device
+    compiled: dict[str, int] = field(default_factory=dict)  # compiled steps, their different kernels and all launches
     inherits: str = ""  # the version beside it whose other files it goes on using
 
 

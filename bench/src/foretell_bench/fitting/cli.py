@@ -48,6 +48,23 @@ def networks(write: Write = False) -> None:
 
 @app.command()
 @guarded
+def compiled(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The model's, named as its version.")],
+    data: Annotated[Path, typer.Option("--data", metavar="FOLDER", help="Measured compiled steps.")] = Path(
+        "bench/data/h200-compiled"
+    ),
+    inherits: Annotated[
+        str, typer.Option("--inherits", metavar="NAME", help="The shipped version that all else is taken from.")
+    ] = "h200-2026.11.4",
+) -> None:
+    """Fused kernels and the host's launches of compiled steps, as a version that inherits all else."""
+    from foretell_bench.fitting.compiled import fit
+
+    fit(data, folder, inherits, say)
+
+
+@app.command()
+@guarded
 def links(
     data: Data,
     points: Annotated[str, typer.Option("--points", metavar="N,N", help="How many times are drawn.")] = "0,2,5,10,20",

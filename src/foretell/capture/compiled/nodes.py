@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator
 from typing import Any, Final
@@ -12,15 +11,12 @@ from torch._inductor import ir
 from torch._inductor.scheduler import (
     ExternKernelSchedulerNode,
     NopKernelSchedulerNode,
-    SchedulerNode,
 )
 from torch.utils import _pytree as pytree
 
+from foretell.capture.compiled.kernels import fused_of, origins_of
 from foretell.capture.compiled.schedule import Buffer, Entry, Fused, Library, Picked, Schedule, View
 
-_FREE: Final = frozenset(
-    ("load", "store", "output", "constant", "index_expr", "check_bounds", "to_dtype", "store_reduction")
-)
 _ROOT: Final = re.compile(r"^L\['\w+'\](\.__self__)?\.?")  # what Dynamo calls the model itself
 aten = torch.ops.aten
 # Inductor calls these by names of its own, with what they are given first.
@@ -46,7 +42,7 @@ def _entry(node: Any) -> Entry:
     if isinstance(node, ExternKernelSchedulerNode):
         what = _library(node.node)
     elif not isinstance(node, NopKernelSchedulerNode):
-        what = _fused(node)
+        what = fused_of(node)
     return Entry(
         name=str(node.node.get_name()) if node.node is not None else "",
         what=what,
@@ -54,43 +50,6 @@ def _entry(node: Any) -> Entry:
         ends=tuple(str(name) for name in node.last_usage),
         module=_module(node),
     )
-
-
-def _fused(node: Any) -> Fused:
-    parts = [part for part in node.get_nodes() if isinstance(part, SchedulerNode)]
-    touched = {str(name): int(count) for name, count in node.get_read_write_buffer_accesses(True, True).items()}
-    written = [str(dep.name) for dep in node.read_writes.writes if dep.name in touched]
-    loops = [_loop(part) for part in parts]
-    reduced = max((r for _, r, _ in loops), default=1)
-    return Fused(
-        kind=_kind(node, parts),
-        reads=tuple(dict.fromkeys(str(dep.name) for dep in node.read_writes.reads if dep.name in touched)),
-        writes=tuple(dict.fromkeys(written)),
-        traffic=sum(touched.values()),
-        elements=max((n * r for n, r, _ in loops), default=1),
-        reduced=reduced,
-        operations=sum(n * r * count for n, r, count in loops),
-        of=" ".join(sorted({str(o.target) for part in parts for o in _origins(part)})),
-    )
-
-
-def _kind(node: Any, parts: list[Any]) -> str:
-    data = [getattr(part.node, "data", None) for part in parts]
-    if type(node).__name__ == "ForeachKernelSchedulerNode":
-        return "foreach"
-    if type(node).__name__ in ("FusedMixOrderReductions", "FusedNestedReductions"):
-        return "two_reductions"
-    if any(isinstance(d, ir.Scan | ir.Sort) for d in data):
-        return "scan"
-    return "reduction" if any(part.is_reduction() for part in parts) else "pointwise"
-
-
-def _loop(part: Any) -> tuple[int, int, int]:
-    """Places, numbers reduced in each, and what is computed for each of those."""
-    sizes, reduced = part.get_ranges()
-    counts = getattr(getattr(part, "_body", None), "op_counts", {})
-    computed = sum(count for name, count in counts.items() if name not in _FREE)
-    return math.prod(_numbers(sizes)), math.prod(_numbers(reduced)), computed
 
 
 def _library(node: Any) -> Library | Picked | None:
@@ -179,15 +138,11 @@ def _numbers(values: Any) -> tuple[int, ...]:
     return tuple(int(v) for v in values)
 
 
-def _origins(part: Any) -> Any:
-    return getattr(part.node, "origins", None) or ()
-
-
 def _module(node: Any) -> str:
     """Where the last of its ops was called, in the model's own names."""
     found = ""
     for part in node.get_nodes():
-        for origin in _origins(part):
+        for origin in origins_of(part):
             stack = origin.meta.get("nn_module_stack") or origin.meta.get("fwd_nn_module_stack")
             if stack:
                 found = max(found, _ROOT.sub("", str(list(stack.values())[-1][0])), key=len)

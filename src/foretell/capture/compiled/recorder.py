@@ -11,10 +11,12 @@ from torch._guards import TracingContext
 
 from foretell.capture.recorder import Recorder
 from foretell.graph import Op, Signature
-from foretell.graph.operators import FUSED
+from foretell.graph.operators import ENTERED, FUSED, LAUNCHED_BY
 
 
 class CompiledRecorder(Recorder):
+    launched_by = "code"  # or "graph": what is compiled is recorded in CUDA graphs
+
     @classmethod
     def ignore_compile_internals(cls) -> bool:
         return True  # or nothing would be compiled under this mode
@@ -49,6 +51,22 @@ class CompiledRecorder(Recorder):
             self._storage(tensor, born=len(self._ops))
         return tensor
 
+    @contextlib.contextmanager
+    def running(self, inputs: int) -> Iterator[None]:
+        """A compiled function is called with as many tensors, and runs."""
+        if self.recording:
+            signature = Signature(f"{ENTERED}.call", (), (), (("inputs", inputs), (LAUNCHED_BY, self.launched_by)))
+            signature = self._signatures.setdefault((ENTERED, inputs), signature)
+            self._ops.append(Op(signature, self._phase(), self.module, (), (), self.times))
+        before, self.marks = self.marks, ((LAUNCHED_BY, self.launched_by),)
+        try:
+            yield
+        finally:
+            self.marks = before
+
+    def _phase(self) -> str:
+        return "backward" if torch._C._current_graph_task_id() != -1 else self.phase
+
     def launch(
         self,
         kind: str,
@@ -64,10 +82,10 @@ class CompiledRecorder(Recorder):
         layouts = tuple(layout for _, layout in inputs), tuple(layout for _, layout in outputs)
         places = {number for number, _ in outputs}
         mutates = tuple(i for i, (number, _) in enumerate(inputs) if number in places)
+        facts = (*facts, *self.marks)
         key = (kind, facts, *layouts, mutates)
         signature = self._signatures.get(key)
         if signature is None:
             signature = self._signatures[key] = Signature(f"{FUSED}.{kind}", *layouts, facts, mutates)
-        phase = "backward" if torch._C._current_graph_task_id() != -1 else self.phase
         numbers = (tuple(number for number, _ in inputs), tuple(number for number, _ in outputs))
-        self._ops.append(Op(signature, phase, self.module, *numbers, self.times))
+        self._ops.append(Op(signature, self._phase(), self.module, *numbers, self.times))

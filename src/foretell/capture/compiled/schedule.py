@@ -47,15 +47,7 @@ class Fused:
     kind: str
     reads: tuple[str, ...]
     writes: tuple[str, ...]
-    traffic: int  # bytes read and written
-    elements: int
-    reduced: int  # numbers that become one
-    operations: int
-    of: str  # the operators that it is made of
-
-    @property
-    def facts(self) -> tuple[tuple[str, int | str], ...]:
-        return tuple((name, getattr(self, name)) for name in ("traffic", "elements", "reduced", "operations", "of"))
+    facts: tuple[tuple[str, int | str], ...]  # by `loops.py`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +88,10 @@ class Schedule:
 
     def run(self, arguments: list[Any], recorder: CompiledRecorder) -> list[Any]:
         """What the compiled code returns; the caller's arguments are released as it does."""
+        with recorder.running(len(arguments)):
+            return self._run(arguments, recorder)
+
+    def _run(self, arguments: list[Any], recorder: CompiledRecorder) -> list[Any]:
         known: dict[str, Any] = dict(zip(self.inputs, arguments, strict=True))
         arguments.clear()
         for name, (size, stride, dtype) in self.constants.items():

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from foretell.cost.features import products, streams
+from foretell.cost.features import fused, products, streams
 from foretell.cost.features.numbers import Values, alignment, density, fill, inner_run, log
 from foretell.cost.roofline import peak_name, work_of
 from foretell.graph import ITEM_BYTES, Layout, Signature
@@ -26,6 +26,7 @@ _DESCRIBES: Final[Mapping[Family, Callable[[Signature, Device, bool], Values]]] 
     "copy": streams.copy,
     "elementwise": streams.elementwise,
     "foreach": streams.foreach,
+    "fused": fused.values,
     "index": streams.index,
     "matmul": products.matmul,
     "norm": streams.norm,
@@ -50,8 +51,10 @@ def describe(signature: Signature, device: Device, *, tf32: bool) -> Description
     signature = _as_stream(work.traffic) if operator.kind == "stream" else signature
     tf32 = tf32 and not operator.is_attention  # whose kernels take fp32 as it is: the two were measured to be as fast
     arithmetic = products.padding(signature) * work.flops / device.peak(peak_name(signature, tf32=tf32))
+    if operator.family == "fused":
+        arithmetic = fused.instructions(signature) / fused.lanes(device)
     memory = work.traffic / device.bandwidth
-    values = _general(signature, device)
+    values = {} if operator.family == "fused" else _general(signature, device)
     values["arithmetic"] = log(arithmetic * 1e6)
     values["memory"] = log(memory * 1e6)
     values["balance"] = log(arithmetic / memory) if arithmetic and memory else -20.0

@@ -6,6 +6,7 @@ Two kernels are taken for the same where they move as many bytes and write tenso
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,7 +50,7 @@ def _runs_again(row: dict[str, Any]) -> bool:
 
 def _captured_key(op: Any) -> Key:
     traffic = op.signature.argument("traffic")
-    return tuple(sorted((out.dtype, tuple(out.shape)) for out in op.signature.outputs)), int(traffic)
+    return tuple(sorted((out.dtype, _sides(out.shape)) for out in op.signature.outputs)), int(traffic)
 
 
 def _scheduled_key(node: dict[str, Any]) -> Key | None:
@@ -57,4 +58,9 @@ def _scheduled_key(node: dict[str, Any]) -> Key | None:
         return None
     moved = node.get("bytes", {})
     written = {entry[0]: entry[1] for entry in node["writes"] if entry[0] in moved and entry[1]}
-    return tuple(sorted((dtype, tuple(size)) for dtype, size, _ in written.values())), sum(moved.values())
+    return tuple(sorted((dtype, _sides(size)) for dtype, size, _ in written.values())), sum(moved.values())
+
+
+def _sides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Without those of one, which versions of the compiler keep or drop."""
+    return tuple(side for side in shape if side != 1)

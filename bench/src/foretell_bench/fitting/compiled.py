@@ -1,0 +1,154 @@
+"""What the shipped model knows of compiled steps: times of fused kernels and the host's launches, fitted on measured steps.
+
+The host's costs are three, and a virtual machine's times differ by a quarter from step to step: more would not be told apart.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from foretell.cost.folder import CARD, SHIPPED, file_of, seal
+from foretell.cost.host import FILE, HostCosts
+from foretell.cost.operator_errors import FUSED_FILE as ERRORS_FILE
+from foretell.cost.operators import FUSED_FILE, OperatorModels, save_families
+from foretell.hardware import device as known_device
+from foretell.hardware import host as known_host
+from foretell.learn.dataset import OpTable
+from foretell.learn.fused import FusedFit, fit_fused, fit_kernels, table_of
+from foretell_bench.measuring.compiled.aligned import kernels_of, runs_of
+from foretell_bench.measuring.compiled.blind import is_blind
+from foretell_bench.measuring.compiled.rows import rows
+
+Floats = npt.NDArray[np.float64]
+_DEVICE: Final = "h200"
+_HOST_BOUND: Final = 0.75  # of the step with a kernel running, at most
+_PULL: Final = 0.02  # of a cost towards nothing, beside the errors of some thirty parts of steps
+_LIBRARY: Final = "ExternKernelSchedulerNode"
+
+
+class Part(NamedTuple):
+    """A forward or backward pass that the host bounds: what compiled code launches, and what it was called with."""
+
+    launched: int
+    entered: int  # with autograd around it
+    given: int
+    seconds: float
+
+
+def fit(data: Path, folder: Path, inherits: str, say: Callable[[str], None]) -> None:
+    """Fit on the steps that are not blind, and write a version that inherits all else from another."""
+    plain = _plain(data)
+    fused = fit_fused(*_table(plain))
+    parts = [part for row in plain for part in _parts(row)]
+    seconds = _solve(parts)
+    _report(fused, parts, seconds, say)
+    say(f"host: {_named(seconds)} of an op")
+    before = SHIPPED / inherits
+    about = {"steps": len(plain), "kernels": len(fused.rows), "launches": int(fused.rows.count.sum())}
+    _write_model(folder, before, fused.models, _named(seconds), {"compiled": about, "inherits": inherits})
+    save_families(folder / ERRORS_FILE, fused.errors.families)
+    seal(folder)
+
+
+def fit_without(data: Path, folder: Path, model: Path, family: str) -> Path:
+    """A version of a model whose compiled steps are fitted on those of all other families; its folder."""
+    plain = [row for row in _plain(data) if row["family"] != family]
+    costs = _named(_solve([part for row in plain for part in _parts(row)]))
+    _write_model(folder, model, fit_kernels(_table(plain)[0]), costs, {"inherits": model.name})
+    seal(folder)
+    return folder
+
+
+def _plain(data: Path) -> list[dict[str, Any]]:
+    return [row for row in rows(data) if not is_blind(row) and row["mode"] == "default" and row["graphs"]]
+
+
+def _write_model(
+    folder: Path, before: Path, models: OperatorModels, costs: dict[str, float], about: dict[str, Any]
+) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    save_families(folder / FUSED_FILE, models.families)
+    host = HostCosts.load(file_of(before, FILE) or before / FILE)
+    _write(folder / FILE, {**asdict(host), **costs})
+    _write(folder / CARD, {**json.loads((before / CARD).read_text()), "name": folder.name, **about})
+
+
+def _named(seconds: Floats) -> dict[str, float]:
+    costs = seconds / known_host(known_device(_DEVICE).host).op_seconds
+    return {name: round(float(cost), 4) for name, cost in zip(("launched", "entered", "given"), costs, strict=True)}
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n")
+
+
+def _table(measured: Sequence[dict[str, Any]]) -> tuple[OpTable, list[str]]:
+    """Kernels of each step that has some, and its family."""
+    known = [(row["family"], [(k.signature, k.seconds) for k in kernels_of(row)]) for row in measured]
+    known = [(family, kernels) for family, kernels in known if kernels]
+    return table_of([kernels for _, kernels in known], known_device(_DEVICE)), [family for family, _ in known]
+
+
+def _parts(row: dict[str, Any]) -> Iterator[Part]:
+    """The passes of a step, or where it has graph breaks both together."""
+    compiled, runs = row["compiled"], [run.graph for run in runs_of(row)]
+    bound = float(np.median(row["busy"])) < _HOST_BOUND * compiled["step_seconds"]
+    forward, backward = (_counted([g for g in runs if g["backward"] is way]) for way in (False, True))
+    if not any(backward):
+        yield Part(forward[0], 0, forward[2], compiled["issue_seconds"])
+    elif bound and row["graph_breaks"]:
+        launched, entered, given = (a + b for a, b in zip(forward, backward, strict=True))
+        yield Part(launched, entered, given, compiled["forward_seconds"] + compiled["backward_seconds"])
+    elif bound:
+        yield Part(*forward, compiled["forward_seconds"])
+        yield Part(*backward, compiled["backward_seconds"])
+
+
+def _counted(runs: Sequence[dict[str, Any]]) -> tuple[int, int, int]:
+    launched = sum(len(part["kernels"]) + _products(part) for part in runs)
+    return launched, len(runs), sum(map(_given, runs))
+
+
+def _products(part: dict[str, Any]) -> int:
+    nodes = [node for node in part["nodes"] if node["kind"] == _LIBRARY and node.get("library")]
+    return sum(node["library"][0]["kind"] != "MultiOutput" for node in nodes)
+
+
+def _given(part: dict[str, Any]) -> int:
+    return len({access[0] for node in part["nodes"] for access in node["reads"] if not access[0].startswith("buf")})
+
+
+def _solve(parts: Sequence[Part]) -> Floats:
+    """Seconds of each cost: the least sum of errors as logarithms, which odd steps do not carry away."""
+    from scipy.optimize import minimize
+
+    table, seconds = np.array([part[:3] for part in parts], dtype=np.float64), np.array([part[3] for part in parts])
+    start = np.array([20e-6, 20e-6, 2e-6])
+
+    def loss(factors: Floats) -> float:
+        costs = np.abs(factors) * start
+        return float(np.abs(np.log(table @ costs / seconds)).sum() + _PULL * np.abs(factors).sum())
+
+    tried = [minimize(loss, np.full(3, scale), method="Nelder-Mead") for scale in (0.5, 1.0, 2.0)]
+    return np.asarray(np.abs(min(tried, key=lambda each: each.fun).x) * start, dtype=np.float64)
+
+
+def _report(fused: FusedFit, parts: Sequence[Part], costs: Floats, say: Callable[[str], None]) -> None:
+    rows_ = fused.rows
+    whole = np.bincount(rows_.step, rows_.seconds * rows_.count)
+    errors = np.abs(np.bincount(rows_.step, rows_.seconds * rows_.count * np.exp(fused.unseen)) / whole - 1)
+    say(
+        f"{rows_.count.sum()} launches, {len(rows_)} different kernels of {len(whole)} steps. Fused kernels of a step, its "
+        f"family left out: mean {errors.mean():.1%}, median {np.median(errors):.1%}; of a kernel: median "
+        f"{np.median(np.abs(fused.unseen)):.1%}"
+    )
+    table = np.array([part[:3] for part in parts])
+    off = np.abs(table @ costs / np.array([part[3] for part in parts]) - 1)
+    say(f"host: {len(parts)} parts of steps, fitted: mean {off.mean():.1%}, median {np.median(off):.1%}")
