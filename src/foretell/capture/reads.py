@@ -8,6 +8,7 @@ import os
 import stat
 import sys
 import threading
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ _WRITING: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 OWN: Final = str(Path(__file__).resolve().parents[1]) + os.sep
 
 
+@lru_cache(maxsize=65_536)  # asked with every import and every look at a frame
 def is_library(filename: str) -> bool:
     """Whether a file is not of the user's: compiled parts of libraries name the files that they were compiled from."""
     named = filename.startswith(("<", OWN)) or filename.endswith((".pyx", ".pxd", ".pxi"))
