@@ -284,11 +284,11 @@ def _compiled_caveats(workload: Workload) -> Iterator[Caveat]:
     made_by = f"torch {torch.__version__.partition('+')[0]}"
     yield Caveat(
         "compiled",
-        f"Kernels are those that the compiler of {made_by} schedules for a Hopper board, priced by the bytes that they move; "
+        f"Kernels are those that the compiler of {made_by} schedules for a Hopper board, priced as those of some thirty measured steps; "
         "loss outside the model and optimizer run as written.",
     )
     if isinstance(workload.compile, str):
-        left = {"reduce-overhead": "CUDA graphs", "max-autotune": "CUDA graphs and kernels that are tried out"}
+        left = {"reduce-overhead": "memory of CUDA graphs", "max-autotune": "memory of CUDA graphs and kernels that are tried out"}
         yield Caveat("compile-mode", f"compile={workload.compile}: {left[workload.compile]} are not modelled.")
 
 

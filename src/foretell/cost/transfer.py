@@ -80,7 +80,7 @@ def group_of(signature: Signature, device: Device, *, tf32: bool) -> str:
     family = operator_of(signature.name).family
     if family == "matmul":
         return f"matmul {'fp32' if unit_of(signature, device, tf32=tf32) == 'fp32' else 'half'}"
-    if family in ("copy", "foreach"):
+    if family in ("copy", "foreach", "fused"):
         return "elementwise"
     return signature.name if family in ("norm", "reduction") else family
 

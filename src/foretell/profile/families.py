@@ -28,7 +28,7 @@ KINDS: Final = {
     "depthwise convolutions": _DEPTHWISE,
     "depthwise convolutions, channels last": _last(_DEPTHWISE),
     "products": ("matmul", "attention", "attention_backward", "rnn"),
-    "streams": ("copy", "elementwise", "foreach", "index", "norm", "norm_backward", "pooling", "reduction"),
+    "streams": ("copy", "elementwise", "foreach", "fused", "index", "norm", "norm_backward", "pooling", "reduction"),
 }
 ARITHMETIC: Final = frozenset(family for kind in KINDS if kind != "streams" for family in KINDS[kind])
 
