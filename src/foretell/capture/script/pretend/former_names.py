@@ -105,7 +105,7 @@ _HELPERS: Final[Mapping[str, Any]] = {
 _FORMER: Final[Mapping[str, Mapping[str, Any]]] = {
     "file_utils": _HELPERS, "utils": _HELPERS, "training_args": {"torch_required": _as_it_is, "default_logdir": lambda: "runs"},
     "trainer_pt_utils": {n: Nothing(n) for n in ("SequentialDistributedSampler", "DistributedTensorGatherer")},
-    "trainer_utils": {"ShardedDDPOption": Nothing("ShardedDDPOption")}, "tokenization_utils": {"Trie": Nothing("Trie")},
+    "trainer_utils": {n: Nothing(n) for n in ("ShardedDDPOption", "default_hp_space")}, "tokenization_utils": {"Trie": Nothing("Trie")},
     "integrations": {"is_fairscale_available": _no, "hp_params": lambda trial: {}},
     "generation.utils": {"top_k_top_p_filtering": filtered, "SampleOutput": Any, "GreedySearchOutput": Any},
     "models.bert.modeling_bert": dict.fromkeys(("BERT_INPUTS_DOCSTRING", "BERT_START_DOCSTRING"), ""),
