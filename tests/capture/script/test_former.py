@@ -13,7 +13,14 @@ import pytest
 import torch
 
 import foretell
-from foretell.capture.script.pretend import former, former_hub, former_packaging, former_pictures, former_plots
+from foretell.capture.script.pretend import (
+    former,
+    former_hub,
+    former_packaging,
+    former_pictures,
+    former_plots,
+    former_tensors,
+)
 from foretell.errors import WorkloadError
 from tests.capture.script.conftest import Write
 
@@ -32,7 +39,7 @@ PARSED = """
     from transformers.file_utils import cached_property, is_offline_mode, torch_required
     from transformers.generation_utils import top_k_top_p_filtering
     from transformers.models.bert.tokenization_bert_fast import BertTokenizerFast
-    from transformers.trainer_utils import EvaluationStrategy
+    from transformers.trainer_utils import EvaluationStrategy, default_hp_space
     from transformers import BertConfig
 
     assert BertConfig(output_hidden_states=768, num_hidden_layers=2.0).hidden_size == 768  # types were not checked
@@ -372,6 +379,16 @@ def test_tensors_of_one_number_in_a_list_are_numbers(script: Write) -> None:
         """)
     )
     assert graph.samples == 6
+
+
+def test_adam_takes_whole_numbers_as_betas() -> None:
+    took: list[Any] = []
+    init = former_tensors._with_whole_betas(lambda self, params, *args, **how: took.append((args, how)))
+    init(None, [], 1e-3, [0, 0.9], 1e-8)
+    init(None, [], lr=1e-3, betas=(0, 0.99))
+    init(None, [], 1e-3)
+    assert took == [((1e-3, (0.0, 0.9), 1e-8), {}), ((), {"lr": 1e-3, "betas": (0.0, 0.99)}), ((1e-3,), {})]
+    assert all(isinstance(beta, float) for beta in (*took[0][0][1], *took[1][1]["betas"]))
 
 
 def test_what_is_asked_of_packages_is_answered_without_setuptools() -> None:

@@ -45,6 +45,7 @@ def install(session: Session) -> None:
     for kind in (k for k in vars(lr_scheduler).values() if isinstance(k, type)):
         if issubclass(kind, lr_scheduler.LRScheduler) and "__init__" in vars(kind):
             replace(kind, "__init__", _without_verbose(kind.__init__))
+    replace(torch.optim.Adam, "__init__", _with_whole_betas(torch.optim.Adam.__init__))
     replace(torch.nn.Conv1d, "_conv_forward", _by_its_kernel(torch.nn.Conv1d._conv_forward))
     replace(torch, "stft", _stft(torch.stft))
     for name, function in _FORMER.items():
@@ -142,6 +143,21 @@ def _without_verbose(make: Any) -> Callable[..., None]:
     def init(self: Any, *args: Any, **how: Any) -> None:
         how.pop("verbose", None)
         make(self, *args[:taken], **how)
+
+    return init
+
+
+def _with_whole_betas(make: Any) -> Callable[..., None]:
+    """Adam took whole numbers for its betas, as generators are trained with (0, 0.9)."""
+
+    def whole(betas: Any) -> Any:
+        return tuple(float(b) if isinstance(b, int) else b for b in betas) if isinstance(betas, tuple | list) else betas
+
+    @functools.wraps(make)
+    def init(self: Any, params: Any, *args: Any, **how: Any) -> None:
+        if "betas" in how:
+            how["betas"] = whole(how["betas"])
+        make(self, params, *args[:1], *map(whole, args[1:2]), *args[2:], **how)
 
     return init
 

@@ -79,7 +79,7 @@ def _activated_taps(x: Tensor, up_taps: Tensor, down_taps: Tensor, bias: Tensor,
     between = x.shape[0] * x.shape[1] * rows * columns
     up = (2 if up_taps.dim() == 1 else 1) * up_taps.numel() / int(how[0]) ** up_taps.dim()
     down = (2 if down_taps.dim() == 1 else 1) * down_taps.numel()
-    return 2.0 * (between * up + made.numel() * down)
+    return float(2 * (between * up + made.numel() * down))
 
 
 # Deformable attention: values (n, s, heads, width), points (n, queries, heads, levels, points, 2).
