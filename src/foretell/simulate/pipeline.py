@@ -198,8 +198,9 @@ class _Run:
             stage.network = max(stage.network, gathering.network)
             stage.communicating += gathering.communicating - self._of(number, first).communicating
         after = sender if arrival > stage.device else stage.last
-        if number == self.detailed and first.micro_batch == 0 and len(together) == 1:
-            self._draw_ops(number, stage, self.pipeline.ranges[number][first.phase, first.chunk], (begin, after))
+        ops = self.pipeline.ranges[number].get((first.phase, first.chunk))  # none where a stage has nothing to run
+        if ops is not None and number == self.detailed and first.micro_batch == 0 and len(together) == 1:
+            self._draw_ops(number, stage, ops, (begin, after))
         else:
             self._draw_passes(number, together, (end - p.device, p.device), after)
         stage.network = max(stage.network, end - p.device + p.network)
