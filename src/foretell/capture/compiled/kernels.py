@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any, Final
 
+import sympy
 from torch._inductor import ir
 from torch._inductor.codegen.simd_kernel_features import SIMDKernelFeatures
 from torch._inductor.dependencies import MemoryDep
@@ -54,7 +56,8 @@ def _kind(node: Any, parts: list[Any]) -> str:
 
 def _is_persistent(parts: list[Any]) -> bool:
     """Whether a block keeps all that it reduces."""
-    _, (places, reduced) = max(parts, key=lambda part: int(part.is_reduction())).group
+    ranges = max(parts, key=lambda part: int(part.is_reduction())).get_ranges()
+    places, reduced = (sympy.Integer(math.prod(int(n) for n in numbers)) for numbers in ranges)
     return bool(V.choices.should_use_persistent_reduction(SIMDKernelFeatures(parts, places, reduced), False))
 
 
@@ -72,4 +75,6 @@ def _accesses(node: Any) -> Iterator[tuple[str, int]]:
 
 def _near(dep: MemoryDep) -> int:
     """From one thread to the next; rows that are looked up begin anywhere."""
-    return int(V.graph.sizevars.stride_hints(dep.index, dep.var_names)[-1]) if dep.var_names else 0
+    if not dep.var_names or not isinstance(dep.index, sympy.Expr):
+        return 0
+    return int(V.graph.sizevars.stride_hints(dep.index, dep.var_names)[-1])
