@@ -101,7 +101,7 @@ OWN_TRAINER = """
         def __init__(self, config):
             super().__init__(config)
             self.words = nn.Embedding(config.vocab_size, 8)
-            self.post_init()
+            self.init_weights()
 
         def forward(self, input_ids, labels=None):
             seen = self.get_extended_attention_mask(torch.ones_like(input_ids), input_ids.shape, input_ids.device)

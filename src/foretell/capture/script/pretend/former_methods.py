@@ -18,7 +18,7 @@ _PADDING: Final = "_get_padding_truncation_strategies"  # where all ways to enco
 
 def install(session: Session) -> None:
     once_imported("transformers.tokenization_utils_base", _tokenizers)
-    once_imported("transformers.modeling_utils", lambda module: _add_all(module.PreTrainedModel, _OF_MODELS))
+    once_imported("transformers.modeling_utils", lambda module: _models(module.PreTrainedModel))
     once_imported("transformers.trainer", _trainers)
 
 
@@ -108,6 +108,22 @@ _OF_TOKENIZERS: Final[Mapping[str, Any]] = {
 
 
 # Models
+
+
+def _models(kind: Any) -> None:
+    """Models ended their making with `init_weights`, which newer ones call in `post_init`, after it has made ready for it."""
+    _add_all(kind, _OF_MODELS)
+    initialize = kind.init_weights
+
+    @functools.wraps(initialize)
+    def init_weights(self: Any) -> None:
+        if hasattr(kind, "post_init") and not hasattr(self, "all_tied_weights_keys"):
+            self.all_tied_weights_keys = {}
+            self.post_init()
+        else:
+            initialize(self)
+
+    kind.init_weights = init_weights
 
 
 def _extended_mask(
