@@ -112,7 +112,7 @@ def _next(best: Choice, others: Sequence[Choice], measure: Callable[[Choice], fl
     if not others:
         return ""
     other = min(others, key=lambda c: (measure(c), *_shown(c)))
-    return f" Next is {_beside(other, best)}."
+    return f" Next is {_compared(other, best)}."
 
 
 def _unsure(best: Choice, choices: Sequence[Choice], goal: Goal, measure: Callable[[Choice], float]) -> str:
@@ -129,10 +129,10 @@ def _unsure(best: Choice, choices: Sequence[Choice], goal: Goal, measure: Callab
     other = min(unsure, key=measure)
     odds = [f"keeps to the {name} with {show_share(goal.odds(other)[name] or 0.0)}" for name in goal.missed_by(other)]
     words = " and ".join(odds).replace("keeps to the memory", "fits into memory")
-    return f" {_beside(other, best)}, but it {words} where {show_share(goal.confidence)} is wanted."
+    return f" {_compared(other, best)}, but it {words} where {show_share(goal.confidence)} is wanted."
 
 
-def _beside(other: Choice, best: Choice) -> str:
+def _compared(other: Choice, best: Choice) -> str:
     """Another choice, and what it would take more or less."""
     parts = [_difference(other.time.median - best.time.median, show_seconds, "longer", "shorter")]
     if other.cost and best.cost:

@@ -38,10 +38,10 @@ def install(session: Session) -> None:
                 raise RuntimeError(
                     "DistributedDataParallel is not needed when a module doesn't have any parameter that requires a gradient."
                 )
-            asked = {name: bool(kwargs.get(name, False)) for name in ("static_graph", "find_unused_parameters")}
+            flags = {name: bool(kwargs.get(name, False)) for name in ("static_graph", "find_unused_parameters")}
             super().__init__(
                 module, device_ids=keys.take("device_ids"), require_backward_grad_sync=True,
-                require_forward_param_sync=True, reducer=Nothing("reducer"), logger=Nothing("logger"), **asked,
+                require_forward_param_sync=True, reducer=Nothing("reducer"), logger=Nothing("logger"), **flags,
             )  # fmt: skip
             keys.free(*FREE)
             keys.not_modelled(*NOT_MODELLED)

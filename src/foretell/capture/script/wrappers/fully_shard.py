@@ -60,7 +60,7 @@ class _ShardedParameters:
         for parameter in module.parameters():
             self._meshes.setdefault(parameter, mesh)
 
-    def _asked(self, parameter: Any, name: str) -> Any:
+    def _mesh_of(self, parameter: Any, name: str) -> Any:
         if parameter not in self._meshes:
             raise AttributeError(f"'Tensor' object has no attribute '{name}'")
         return self._meshes[parameter]
@@ -68,13 +68,13 @@ class _ShardedParameters:
     def _placements(self, parameter: Any) -> tuple[Any, ...]:
         from torch.distributed.tensor import Replicate, Shard
 
-        mesh = self._asked(parameter, "placements")
+        mesh = self._mesh_of(parameter, "placements")
         return (Shard(0),) if mesh is None or mesh.ndim == 1 else (Replicate(), Shard(0))
 
     def _mesh(self, parameter: Any) -> Any:
         from torch.distributed import device_mesh
 
-        mesh = self._asked(parameter, "device_mesh")
+        mesh = self._mesh_of(parameter, "device_mesh")
         return device_mesh.init_device_mesh("cuda", (torch.distributed.get_world_size(),)) if mesh is None else mesh
 
 
