@@ -343,8 +343,8 @@ def accuracy(
     """Steps of one device that the model has not seen: device time, step time, intervals, rivals."""
     from foretell.errors import InputError
     from foretell_bench.research.coverage import GENERATED
+    from foretell_bench.studies.compiled import SPLIT as COMPILED
     from foretell_bench.tables import accuracy as bench
-    from foretell_bench.tables.compiled import SPLIT as COMPILED
 
     if parts is not None:
         _fill_ablated(parts, page)
@@ -387,7 +387,7 @@ def _compiled(
     data: list[Path], saved: Path | None, save: Path | None, graphs: Path, kept: bool, blind: bool, as_json: bool
 ) -> None:
     """Compiled steps as they are captured and forecast."""
-    from foretell_bench.tables import compiled as bench
+    from foretell_bench.studies import compiled as bench
 
     if saved is not None:
         steps = bench.read(saved)

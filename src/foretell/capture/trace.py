@@ -288,7 +288,10 @@ def _compiled_caveats(workload: Workload) -> Iterator[Caveat]:
         "loss outside the model and optimizer run as written.",
     )
     if isinstance(workload.compile, str):
-        left = {"reduce-overhead": "memory of CUDA graphs", "max-autotune": "memory of CUDA graphs and kernels that are tried out"}
+        left = {
+            "reduce-overhead": "memory of CUDA graphs",
+            "max-autotune": "memory of CUDA graphs and kernels that are tried out",
+        }
         yield Caveat("compile-mode", f"compile={workload.compile}: {left[workload.compile]} are not modelled.")
 
 

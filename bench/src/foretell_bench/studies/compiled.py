@@ -123,15 +123,15 @@ def figures(steps: Sequence[CompiledStep]) -> Iterator[Figure]:
         errors = Errors.of([p for _, p in pairs], [m for m, _ in pairs])
         yield Figure(source=source, measure=f"{measure}, mean error", value=errors.mean, bar=bar, rows=count)
         yield Figure(source=source, measure=f"{measure}, median error", value=errors.median, rows=count)
-    for measure, share, bar in (
+    shares: list[tuple[str, Sequence[float], float | None]] = [
         ("step inside the 90 % interval", [s.low <= s.step[0] <= s.high for s in steps], 0.85),
         ("speed-up over eager within 10 %", [abs(s.speed_up[1] / s.speed_up[0] - 1) <= 0.1 for s in steps], 0.8),
         ("kernels launched within 3 %", [abs(s.kernels[1] / max(s.kernels[0], 1) - 1) <= _CLOSE for s in steps], None),
         ("fused groups that are the same", [s.same for s in steps], 0.95),
-    ):
-        yield Figure(
-            source=source, measure=measure, value=sum(share) / count, bar=bar, at_least=bar is not None, rows=count
-        )
+    ]
+    for measure, share, least in shares:
+        value = sum(share) / count
+        yield Figure(source=source, measure=measure, value=value, bar=least, at_least=least is not None, rows=count)
 
 
 def save(steps: Sequence[CompiledStep], path: Path) -> None:
