@@ -21,9 +21,7 @@ Reads = Literal["inputs", "what it returns", "no tensor", "one per row", "as dec
 OPAQUE: Final = "foretell.opaque"  # whose overloads are what users declared, by name
 FUSED: Final = "foretell.fused"  # a kernel that torch's compiler writes; its overloads are kinds of kernels
 ENTERED: Final = "foretell.compiled"  # a compiled function is called: its guards, its inputs; no kernel
-LAUNCHED_BY: Final = (
-    "launched_by"  # argument of ops that compiled code runs: "code", or the "graph" of CUDA it was recorded in
-)
+LAUNCHED_BY: Final = "launched_by"  # argument of ops that compiled code runs: "code", or a CUDA "graph"
 FIRST_VERSION: Final = "first_version"  # argument of attention by the first FlashAttention
 PIECE_BY_PIECE: Final = "piece_by_piece"  # argument of attention that meets the keys of one rank after another
 ATTENTION: Final = ("flash", "efficient", "cudnn")  # kinds that are one kernel for scores, softmax and values
