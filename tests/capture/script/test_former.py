@@ -16,6 +16,7 @@ import foretell
 from foretell.capture.script.pretend import (
     former,
     former_hub,
+    former_names,
     former_packaging,
     former_pictures,
     former_plots,
@@ -204,6 +205,22 @@ def test_plots_are_made_as_with_an_older_matplotlib() -> None:
     canvas.FigureCanvasAgg = type("Canvas", (), {"buffer_rgba": lambda self: memoryview(points)})
     former_plots.canvas(canvas)
     assert canvas.FigureCanvasAgg().tostring_rgb() == bytes((0, 1, 2, 4, 5, 6))
+
+
+def test_a_module_that_imports_its_parts_as_they_are_asked_for_is_not_asked() -> None:
+    """transformers 4.46 asks for its integrations while what those import is half imported."""
+
+    class Lazy(types.ModuleType):
+        def __dir__(self) -> list[str]:
+            return [*super().__dir__(), "there"]
+
+        def __getattr__(self, name: str) -> Any:
+            raise AssertionError(f"{name} was asked for")
+
+    module = Lazy("lazy")
+    former_names._add_all({"there": 1, "gone": 2}, module)
+    assert "there" not in vars(module)
+    assert module.gone == 2
 
 
 def test_tensors_are_taken_as_they_were(script: Write) -> None:

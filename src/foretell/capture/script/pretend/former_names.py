@@ -6,6 +6,7 @@ import functools
 import os
 import re
 from collections.abc import Mapping
+from types import ModuleType
 from typing import Any, Final
 
 import torch
@@ -54,9 +55,14 @@ def _add_all(names: Mapping[str, Any], module: Any) -> None:
 
 
 def _add(module: Any, name: str, value: Any) -> None:
+    """Unless the module has it. One that imports its parts as they are asked for is not asked: others may be half imported."""
+    if name in dir(module):
+        return
     try:
-        getattr(module, name)
-    except (AttributeError, ImportError):
+        found = type(module) is ModuleType and hasattr(module, name)
+    except ImportError:
+        found = False
+    if not found:
         setattr(module, name, value)
 
 
