@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 import foretell
-from foretell.capture.script.pretend.hub import diffusion, names, tokenizers
+from foretell.capture.script.pretend.hub import diffusion, models, names, tokenizers
 from foretell.errors import WorkloadError
 from foretell.sources.named.hub import hub_models
 from tests.capture.script.conftest import Write
@@ -128,3 +130,30 @@ def test_a_tokenizer_that_is_here_needs_no_model(script: Write, tmp_path: Path) 
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "?"}')
     graph = foretell.capture_graph(script(HERE.replace("FOLDER", str(tmp_path)), fake_data=True))
     assert (graph.facts.parameters, graph.samples) == (72, 2)
+
+
+class OlderModel(torch.nn.Linear):
+    """As transformers 4 has models: it fails in its own way where there are no weights, and knows no `dtype`."""
+
+    @classmethod
+    def from_pretrained(cls, name: str, **how: Any) -> Any:
+        None.endswith(".safetensors")  # type: ignore[attr-defined]
+
+    @classmethod
+    def _from_config(cls, config: Any, *, torch_dtype: torch.dtype) -> Any:
+        return cls(2, 2, dtype=torch_dtype)
+
+
+def test_models_of_an_older_library_are_built_where_there_are_no_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tokenizers, "is_fifth", lambda: False)
+    stood_in: list[str] = []
+    session: Any = SimpleNamespace(stand_in=stood_in.append)
+    kind: Any = type("Model", (OlderModel,), {})
+    models._models(SimpleNamespace(PreTrainedModel=kind), session)
+    config = SimpleNamespace(torch_dtype=None)
+    assert kind.from_pretrained("gpt2", config=config, torch_dtype="bfloat16").weight.dtype == torch.bfloat16
+    assert (stood_in, config.torch_dtype) == (["weights of gpt2"], torch.bfloat16)
+    with pytest.raises(AttributeError):  # what is here is read as it is
+        kind.from_pretrained(str(tmp_path), config=config)

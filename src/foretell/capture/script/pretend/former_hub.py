@@ -7,7 +7,6 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable
-from operator import attrgetter
 from typing import Any, Final
 
 import torch
@@ -44,7 +43,6 @@ def install(session: Session) -> None:
     once_imported("transformers.hf_argparser", _parse_former)
     once_imported("transformers", _transformers)
     once_imported("transformers.optimization", lambda module: _add(module, "AdamW", AdamW))
-    once_imported("transformers.tokenization_utils_base", lambda module: _tokens(module.PreTrainedTokenizerBase))
     once_imported("transformers.tokenization_utils_tokenizers", _files_of_words)
     once_imported("peft", _peft)
     once_imported("huggingface_hub.dataclasses", _take_other_types)
@@ -88,14 +86,6 @@ def _add_late(module: Any, former: str, name: str) -> None:
         return find(self, name if wanted == former else wanted)
 
     kind.__getattr__ = getattr_
-
-
-def _tokens(kind: Any) -> None:
-    """Tokenizers kept each special token under its name with an underscore."""
-    for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"):
-        public = f"{name}_token"
-        if not hasattr(kind, f"_{public}"):
-            setattr(kind, f"_{public}", property(attrgetter(public)))
 
 
 def _peft(module: Any) -> None:

@@ -129,8 +129,10 @@ def _models(module: Any, session: Session) -> None:
         given = {} if config is None else {"config": config}
         try:
             return load(cls, name, *args, **given, **kwargs)
-        except _UNREADABLE as error:
-            if isinstance(error, names.UnknownName):
+        except Exception as error:  # older libraries fail in their own ways where there is no file
+            if isinstance(error, names.UnknownName) or (
+                os.path.isdir(str(name)) and not isinstance(error, _UNREADABLE)
+            ):
                 raise
             return _built(session, cls, str(name), config, kwargs)
 
@@ -173,8 +175,10 @@ def _in_type(cls: Any, config: Any, kwargs: Mapping[str, Any], own: Mapping[str,
         session.find_name("kernels", "flash_attn.flash_attn_func")
         attention = "sdpa"
     extra = {} if attention is None else {"attn_implementation": attention}
-    config.dtype = wanted or torch.float32
-    model = cls._from_config(config, dtype=wanted or torch.float32, **extra, **own)
+    # Versions from 4.56 on call it otherwise, and take the former word of a configuration for the same.
+    word = "dtype" if tokenizers.is_fifth() or hasattr(type(config), "torch_dtype") else "torch_dtype"
+    setattr(config, word, wanted or torch.float32)
+    model = cls._from_config(config, **{word: wanted or torch.float32}, **extra, **own)
     return model if wanted is None else model.to(wanted)
 
 
