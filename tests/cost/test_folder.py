@@ -21,12 +21,13 @@ from foretell.forecasting.uncertainty.other_devices import other_devices_of
 FIRST = "h200-2026.11"
 MIDDLE = "h200-2026.11.2"
 THIRD = "h200-2026.11.3"
-BEFORE = "h200-2026.11.4"
+FOURTH = "h200-2026.11.4"
+BEFORE = "h200-2026.11.5"
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for name in (FIRST, MIDDLE, THIRD, BEFORE, DEFAULT):
+    for name in (FIRST, MIDDLE, THIRD, FOURTH, BEFORE, DEFAULT):
         shutil.copytree(SHIPPED / name, tmp_path / name)
     return tmp_path / DEFAULT
 
@@ -37,18 +38,19 @@ def inherit(folder: Path, name: object) -> None:
 
 
 def test_the_default_model_inherits_what_did_not_change(folder: Path) -> None:
-    assert versions(folder) == (folder, *(folder.parent / name for name in (BEFORE, THIRD, MIDDLE, FIRST)))
-    assert not (folder / "operators.safetensors").exists()
-    assert file_of(folder, "operators.safetensors") == folder.parent / FIRST / "operators.safetensors"
-    assert file_of(folder, FUSED_FILE) == folder / FUSED_FILE
-    assert file_of(folder, "other_devices.json") == folder.parent / BEFORE / "other_devices.json"
+    assert versions(folder) == (folder, *(folder.parent / name for name in (BEFORE, FOURTH, THIRD, MIDDLE, FIRST)))
+    assert not (folder / "calibration.json").exists()
+    assert file_of(folder, "calibration.json") == folder.parent / FIRST / "calibration.json"
+    assert file_of(folder, "operators.safetensors") == folder / "operators.safetensors"
+    assert file_of(folder, FUSED_FILE) == folder.parent / BEFORE / FUSED_FILE
+    assert file_of(folder, "other_devices.json") == folder.parent / FOURTH / "other_devices.json"
     assert file_of(folder, ATTAINED) == folder.parent / THIRD / ATTAINED
     assert load_model(str(folder)).device == "h200"
 
 
 def test_models_of_all_versions_are_read() -> None:
     """The first has the errors on other devices and what trainers add under names of their own."""
-    assert {FIRST, MIDDLE, THIRD, BEFORE, DEFAULT} <= set(names())
+    assert {FIRST, MIDDLE, THIRD, FOURTH, BEFORE, DEFAULT} <= set(names())
     old, new = load_model(FIRST), load_model(DEFAULT)
     assert other_devices_of(old) == other_devices_of(load_model(THIRD))
     first, second = jobs_of(old), jobs_of(new)

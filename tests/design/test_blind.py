@@ -41,6 +41,15 @@ def test_seeds_that_four_divides_are_blind() -> None:
     assert len({fold_of(f"generated/{n}") for n in range(200)}) == 8
 
 
+def test_functions_in_a_package_called_blind_are_blind() -> None:
+    assert is_blind("networks.kinds.blind.images:crowds")
+    assert not is_blind("networks.kinds.images:blind")
+    assert not is_blind("timm/blind")
+    assert not is_generated("networks.kinds.blind.images:crowds")
+    found = without_blind(_measured("networks.blind.images:crowds", "networks.images:crowds"))
+    assert [s.source for s in found.steps] == ["networks.images:crowds"]
+
+
 def test_blind_steps_and_their_ops_are_left_out_of_what_is_fitted() -> None:
     found = without_blind(_measured("generated/3", "generated/4", "timm/resnet18", "generated/8", "generated/9"))
     assert [s.source for s in found.steps] == ["generated/3", "timm/resnet18", "generated/9"]

@@ -3,6 +3,7 @@
     foretell bench measure points steps   --out FOLDER [--seconds 540]   the steps of points.py
     foretell bench measure points repeats --out FOLDER                   a tenth of them, on another occasion
     foretell bench measure points later   --out FOLDER                   those of families that had too few
+    foretell bench measure points kinds-blind kinds kinds-operators --out FOLDER    the kinds that were predicted worst
     foretell bench measure points classics five --out FOLDER             the batch sweeps of sweeps.py
     foretell bench measure points FILE    --out FOLDER [--plain]         a campaign file, as `foretell design` writes it
 
@@ -40,13 +41,15 @@ from foretell.sources import named as zoo
 from foretell.store.lines import RecordFile
 from foretell_bench import bundles, generated_operators
 from foretell_bench.checkout import ROOT
+from foretell_bench.measuring.h200.kinds import operators as kinds_operators
+from foretell_bench.measuring.h200.kinds import points as kinds
 from foretell_bench.measuring.h200.points import LATER, REPEATS, STEPS
 from foretell_bench.measuring.h200.sweeps import SWEEPS, Sweep
 
 OPERATORS_AT_ONCE: Final = 16  # tiny points share a round
 _PACKED_FILES: Final = 6
 LIGHT_SECONDS: Final = 0.15  # of repetitions
-BUNDLES: Final = (bundles.SOURCE, generated_operators.SOURCE)  # of many operators already
+BUNDLES: Final = (bundles.SOURCE, generated_operators.SOURCE, kinds_operators.SOURCE)  # of many operators already
 _OUT_OF_MEMORY: Final = (torch.OutOfMemoryError, MemoryError)
 
 
@@ -56,7 +59,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def points_named(what: str) -> list[Point]:
-    named = {"steps": STEPS, "repeats": REPEATS, "later": LATER}
+    named = {"steps": STEPS, "repeats": REPEATS, "later": LATER} | kinds.LISTS
     return list(named[what]) if what in named else list(Campaign.load(what).points)
 
 

@@ -31,6 +31,7 @@ from foretell.measure.record import OpRow, Record
 from foretell.store.lines import RecordFile
 from foretell.store.store import Store
 from foretell_bench.measuring.h200.architectures import FAMILY
+from foretell_bench.measuring.h200.kinds.points import family_of
 from foretell_bench.measuring.h200.unseen import kin
 
 MENDED: Final = "2026-11-15T14:50"
@@ -106,7 +107,8 @@ def read(paths: list[Path]) -> Iterator[Record]:
 
 
 def _kept(records: Iterable[Record]) -> Iterator[Record]:
-    return (r for r in records if r.step.kind == "step" or not summed_side_by_side(r))
+    """Operators whose times are not to be had teach nothing."""
+    return (r for r in records if r.step.kind == "step" or not (summed_side_by_side(r) or recorded_in_company(r)))
 
 
 def records(paths: list[Path]) -> Iterator[Record]:
@@ -140,6 +142,6 @@ def run(files: list[Path], to: Path, *, anew: bool = False) -> None:
         shutil.copytree(folder, to, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*lock"))
     store = Store(to)
     sources = sorted({step.source for step in store.steps("kind = 'step'")} | FAMILY.keys())
-    families = {source: FAMILY.get(source) or kin(source) for source in sources}
+    families = {source: FAMILY.get(source) or family_of(source) or kin(source) for source in sources}
     (to / FAMILIES).write_text(json.dumps(families, indent=0) + "\n")
     print(f"{store.size() / 1e6:.1f} MB in all")
