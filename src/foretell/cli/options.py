@@ -125,6 +125,10 @@ Trainer = Annotated[
 Host = Annotated[
     str | None, option(AROUND, "--host", "What feeds the devices: a name, 12us for an op, this, or usual.", "HOST")
 ]
+Software = Annotated[
+    str | None,
+    option(AROUND, "--software", "Of which time: a version of torch, like torch-1.12, or a date.", "VERSION"),
+]
 JobSamples = Annotated[str | None, option(JOB, "--job-samples", "Also a job of N samples, like 1.28e6.", "N")]
 JobTokens = Annotated[str | None, option(JOB, "--job-tokens", "Also a job of N tokens, like 300e9.", "N")]
 Evaluate = Annotated[str | None, option(JOB, "--evaluate", "The job pauses to evaluate, like 1000:90s.", "STEPS:TIME")]
@@ -251,6 +255,7 @@ def conditions_of(
     expert_skew: float | None = None,
     trainer: str | None = None,
     host: str | None = None,
+    software: str | None = None,
 ) -> Conditions:
     from foretell.forecasting.conditions import USUAL_JITTER, Conditions
 
@@ -260,6 +265,7 @@ def conditions_of(
         expert_skew=expert_skew,
         trainer=_name_or_part(trainer),
         host=read_host(host),
+        software=software,
     )
 
 

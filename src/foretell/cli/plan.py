@@ -91,6 +91,7 @@ def plan(
     expert_skew: options.ExpertSkew = None,
     trainer: options.Trainer = None,
     host: options.Host = None,
+    software: options.Software = None,
     workers: options.Workers = None,
     ray: options.Ray = None,
     measure: Annotated[
@@ -112,7 +113,7 @@ def plan(
 
     files = _files_of(to or (), force)  # a search takes minutes: what cannot be written is known before
     source, script = options.source_or_launch(source, launch, arguments, fake_data, opaque)
-    conditions = options.conditions_of(loader, jitter, expert_skew, trainer, host)
+    conditions = options.conditions_of(loader, jitter, expert_skew, trainer, host, software)
     terms = options.terms([on] if on else [], plan=None, model=model, profile=profile, conditions=conditions)
     dimensions = tuple(word.strip() for word in (search or "").split(",") if word.strip())
     around, spot = (evaluate, checkpoint, startup, failures, preemptions, restart), "spot" in (term, *dimensions)
@@ -138,7 +139,7 @@ def plan(
         remote.refuse({"--html": html, "--vary": vary, "--prices": prices, "--measure": measure, "--ray": ray,
                        "--search precision": "precision" in dimensions})  # fmt: skip
         question = _question(goal, space, job) | {"on": on, "plan": fixed, "model": model, "profile": profile}
-        if any(each is not None for each in (loader, jitter, expert_skew, trainer, host)):
+        if any(each is not None for each in (loader, jitter, expert_skew, trainer, host, software)):
             question["conditions"] = dataclasses.asdict(conditions)
         step, chosen = source if script is None else _alone(script, space, on), options.read_settings(settings)
         found = remote.plan(server, step, chosen, question, as_json=as_json, cache=not no_cache)

@@ -78,6 +78,7 @@ def predict(
     expert_skew: options.ExpertSkew = None,
     trainer: options.Trainer = None,
     host: options.Host = None,
+    software: options.Software = None,
     job_samples: options.JobSamples = None,
     job_tokens: options.JobTokens = None,
     evaluate: options.Evaluate = None,
@@ -107,7 +108,7 @@ def predict(
     methods.refuse(method, resources, {"--server": server, "--fit-batch": fit_batch, "--lengths": lengths})
     methods.refuse(method, False, {"a script": script})
     job = options.job_of(job_samples, job_tokens, (evaluate, checkpoint), (startup, failures, preemptions, restart))
-    conditions = options.conditions_of(loader, jitter, expert_skew, trainer, host)
+    conditions = options.conditions_of(loader, jitter, expert_skew, trainer, host, software)
     chosen = dict(trainer_settings(script or source, chosen, conditions) or {})
     if server is not None:
         remote.refuse({"--fit-batch": fit_batch, "--html": html, "--trace": trace, "--memory-snapshot": memory_snapshot,

@@ -28,6 +28,7 @@ def scale(
     expert_skew: options.ExpertSkew = None,
     trainer: options.Trainer = None,
     host: options.Host = None,
+    software: options.Software = None,
     model: options.Model = None,
     profile: options.Profile = None,
     no_cache: options.NoCache = False,
@@ -37,7 +38,7 @@ def scale(
     from foretell.report.scale import scaling_table, write_scaling
 
     source, script = options.source_or_launch(source, launch, arguments, fake_data, opaque)
-    conditions = options.conditions_of(loader, jitter, expert_skew, trainer, host)
+    conditions = options.conditions_of(loader, jitter, expert_skew, trainer, host, software)
     terms = options.terms([on], plan=plan, model=model, profile=profile, conditions=conditions)
     with progress() as report:
         points = foretell.scale(

@@ -74,7 +74,8 @@ class HostCosts:
 
     def seconds(self, graph: Graph, host: Host) -> npt.NDArray[np.float64]:
         """Time to issue every op of a graph."""
-        costs = host.op_seconds * np.array(self._weights(graph))[graph.calls.places]
+        weights: npt.NDArray[np.float64] = graph.remember(("weights", self), lambda: np.array(self._weights(graph)))
+        costs = host.op_seconds * weights[graph.calls.places]
         if len(costs):
             costs[0] += host.op_seconds * (self._around(graph) + self._own_work(graph))
             update = next((i for i, op in enumerate(graph.ops) if op.phase == "optimizer"), 0)

@@ -26,6 +26,7 @@ from foretell.cost.folder import DEFAULT as DEFAULT
 from foretell.cost.folder import SHIPPED as SHIPPED
 from foretell.cost.host import FILE, HostCosts, usual_costs
 from foretell.cost.interaction import Interaction, Outline, outline
+from foretell.cost.older_software import OlderSoftware, older_software_in
 from foretell.cost.operator_errors import FILE as ERRORS_FILE
 from foretell.cost.operator_errors import FUSED_FILE as FUSED_ERRORS
 from foretell.cost.operator_errors import OperatorErrors
@@ -93,6 +94,7 @@ class CostModel:
     generations: Generations = field(default_factory=Generations)  # what was learned of devices other than its own
     host: HostCosts = field(default_factory=usual_costs)
     interaction: Interaction | None = None  # None: a step takes the sum of its ops
+    older_software: OlderSoftware = field(default_factory=OlderSoftware)
     operator_errors: OperatorErrors | None = None  # of ops on the measured device; None: not known
     _seen: dict[tuple[Device, bool], dict[Signature, _Learned]] = field(
         default_factory=dict, init=False, compare=False, repr=False
@@ -245,5 +247,6 @@ def _read(folder: Path, state: Stamps) -> CostModel:
         generations=replace(Generations.load(others) if others else Generations(), attained=attained_in(folder)),
         host=HostCosts.load(file_of(folder, FILE) or folder / FILE),
         interaction=Interaction.load(network) if network else None,
+        older_software=older_software_in(folder),
         operator_errors=OperatorErrors.load(errors, file_of(folder, FUSED_ERRORS)) if errors else None,
     )

@@ -51,6 +51,10 @@ def price_calls(graph: Graph, device: Device) -> list[Price]:
 
 def seconds_at_peak(graph: Graph, device: Device, counted: Callable[[Signature], Flops] = flops) -> Seconds:
     """What the arithmetic of a step would take at the rates of the precisions that it runs in."""
+    return graph.remember(("at peak", device, counted), lambda: _seconds_at_peak(graph, device, counted))
+
+
+def _seconds_at_peak(graph: Graph, device: Device, counted: Callable[[Signature], Flops]) -> Seconds:
     calls = zip(graph.calls.distinct, graph.calls.times, strict=True)
     return sum(
         counted(call.signature)

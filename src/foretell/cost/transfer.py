@@ -236,7 +236,7 @@ def _clocks(signature: Signature, own: Device, device: Device, attained: Attaine
     """How many times longer the clocks of a kernel take there, which runs on as many units as it has blocks for."""
     if walked(signature, own):
         return 1.0  # a thread waits for memory again and again, here as there
-    blocks = _blocks(signature)
+    blocks = max(_blocks(signature), 1.0)  # of a product of nothing, too
     there = min(blocks, device.compute_units) * clock_hz(device, attained)
     slower = min(blocks, own.compute_units) * clock_hz(own, attained) / there
     unit = unit_of(signature, device, tf32=tf32)

@@ -38,6 +38,7 @@ from foretell.hardware import Cluster
 from foretell.plans import Plan
 from foretell.profile import Profile, network_of
 from foretell.program import Program
+from foretell.software import Software
 from foretell.units import Flops, Seconds
 
 
@@ -53,6 +54,7 @@ class Assembly:
     profile: Profile | None
     loading: Seconds
     trainer: TrainerOverhead
+    software: Software | None = None  # today's
 
     def forecast(self, length: JobLength | None, caveats: Iterable[Caveat]) -> Forecast:
         ran, whole = self.ran, self.program.whole
@@ -94,7 +96,13 @@ class Assembly:
             memory_trace=ran.heaviest.trace,
             graph=ran.heaviest.role.graph,
             ranks=tuple(
-                RankStep(role=p.role, device=p.node.device, seconds=p.durations.device.tolist()) for p in ran.stages
+                RankStep(
+                    role=p.role,
+                    device=p.node.device,
+                    seconds=p.durations.device.tolist(),
+                    streams_hold=p.streams_hold,
+                )
+                for p in ran.stages
             ),
         )
 
@@ -113,6 +121,7 @@ class Assembly:
             fixed=self._fixed,
             added=self.added,
             spread=self.trainer.spread,
+            software=self.model.older_software.spread if self.software else 0.0,
         )
 
     @property

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from foretell.cost.model import ROOFLINE
 from foretell.cost.offload import HOST_BYTES
+from foretell.cost.older_software import writes_scores
 from foretell.forecasting.assembly import Assembly
 from foretell.forecasting.run import Placed
 from foretell.forecasting.trainer import without_its_kernels
@@ -32,6 +33,7 @@ def caveats(made: Assembly) -> Iterator[Caveat]:
         yield made.trainer.caveat(made.added / made.step)
     if other := without_its_kernels(made.trainer.trainer, made.program.whole.facts):
         yield other
+    yield from _software_caveats(made, placed)
     yield from _precision_caveats(made, placed)
     yield from _offload_caveats(made, placed)
     yield from made.known.caveats
@@ -44,6 +46,15 @@ def caveats(made: Assembly) -> Iterator[Caveat]:
             yield Caveat("opaque-operations", text, share)
         else:
             yield Caveat("op-without-model", f"{name} priced by bytes", share)
+
+
+def _software_caveats(made: Assembly, placed: Placed) -> Iterator[Caveat]:
+    if made.software is None:
+        return
+    yield Caveat("other-software", f"As {made.software} ran it. {made.model.older_software.source}".rstrip())
+    if writes_scores(placed.role.graph, made.software):
+        text = f"{made.software} had no fused attention, whose scores took memory that is not counted."
+        yield Caveat("memory-of-today", text)
 
 
 def _precision_caveats(made: Assembly, placed: Placed) -> Iterator[Caveat]:

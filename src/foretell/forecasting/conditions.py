@@ -7,6 +7,7 @@ from typing import Final
 
 from foretell.errors import InputError, check_number
 from foretell.hardware import host_named
+from foretell.software import Software
 from foretell.trainers import trainer_named
 
 # How far equal devices of a cluster differ, as a standard deviation. Sinha et al., "Not All GPUs Are Created Equal" (SC 2022):
@@ -27,6 +28,7 @@ class Conditions:
         trainer: Who runs the step, as `megatron`, or what it adds as a part of the step; None: as the source says it.
         host: What feeds the devices: a host of the catalog, seconds that it takes to dispatch an op, or `usual`: what each board
             is sold with. None: that too, but boards of one question share the slowest of theirs.
+        software: Of which time, as `torch-1.12` or `2022-07`. None: today's.
 
     Raises:
         InputError: A number outside its range.
@@ -42,10 +44,12 @@ class Conditions:
     slowdown: float | None = None  # of compute while a collective runs beside it; None: by the units its links take
     expert_skew: float | None = None  # rows of the busiest rank over the average; None: chance under an even router
     trainer: float | str | None = None  # by name, or what it adds as a part of the step; None: as the source says it
-
     host: float | str | None = None  # by name or seconds per op, or usual; None: in a comparison the same for all
+    software: str | None = None  # a version of torch, or a date; None: today's
 
     def __post_init__(self) -> None:
+        if self.software is not None:
+            object.__setattr__(self, "software", str(Software.parse(self.software)))
         if self.host is not None:
             host_named(self.host)
         if isinstance(self.trainer, str):

@@ -28,6 +28,7 @@ from foretell.hardware import Cluster, on_hosts
 from foretell.plans import Plan
 from foretell.profile import Operators, Profile
 from foretell.program import Program
+from foretell.software import Software
 from foretell.units import Seconds
 
 __all__ = ["DEFAULT_MODEL", "answer_to", "forecast", "load_model"]
@@ -103,6 +104,7 @@ def answer_to(
                 training=program.whole.training,
                 profiled=fitted is not None,
             ),
+            software=_software(conditions, fitted),
         )
         return possible(made.forecast(job, caveats(made)))
 
@@ -144,6 +146,17 @@ def step_error(
 def _loaded(model: str | CostModel, profile: Profile | str | Path | None) -> tuple[CostModel, Profile | None]:
     prices_by = load_model(model) if isinstance(model, str) else model
     return prices_by, Profile.load(profile) if isinstance(profile, str | Path) else profile
+
+
+def _software(conditions: Conditions, profile: Profile | None) -> Software | None:
+    if conditions.software is None:
+        return None
+    if profile is not None:
+        raise InputError(
+            f"software {conditions.software} and profile {profile.name!r} were given, but the steps of a profile ran under "
+            "software of their own, which is in its factors. Give one of them."
+        )
+    return Software.parse(conditions.software)
 
 
 def _loading(program: Program, conditions: Conditions) -> Seconds:

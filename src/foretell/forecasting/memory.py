@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from functools import partial
 from typing import Final
@@ -11,12 +12,13 @@ from foretell.cost.accuracy import shipped_accuracy
 from foretell.cost.workspace import kept_workspaces, temporary_bytes
 from foretell.distribution import LogNormal
 from foretell.forecasting.result import Breakdown, Memory, RankMemory
+from foretell.forecasting.retained_memory import retained_memory
 from foretell.graph import Graph
 from foretell.hardware import Device
 from foretell.profile import MemoryFactors
 from foretell.program import Role
 from foretell.simulate.allocator import OutOfMemory
-from foretell.simulate.memory import MemoryTrace, allocated_at_least, peak_op, replay
+from foretell.simulate.memory import MemoryTrace, Retained, allocated_at_least, peak_op, replay
 from foretell.units import MIB, Bytes
 
 _OF_WORKSPACE: Final = 0.5  # of a library's workspace: which algorithm it picks for a strange shape is a guess
@@ -33,15 +35,19 @@ _BREAKDOWN: Final = {
 }
 
 
-def rank_memory(role: Role, device: Device) -> tuple[MemoryTrace, Memory]:
-    """A role's memory on a device; where it does not fit, as it would be on a device without limit."""
+def rank_memory(role: Role, device: Device, *, streams_hold: bool = False) -> tuple[MemoryTrace, Memory]:
+    """A role's memory on a device; where it does not fit, as it would be on a device without limit.
+
+    `streams_hold`: what collectives use is not free again before the host sees that they are done.
+    """
     capacity = device.usable_bytes - device.context_bytes - _communicator(role)
-    key = ("memory", device, capacity, *role.persistent.items())
-    trace, runs = role.graph.remember(key, lambda: _replay(role, device, capacity))
+    retained = retained_memory(role) if streams_hold else ()
+    key = ("memory", device, capacity, retained, *role.persistent.items())
+    trace, runs = role.graph.remember(key, lambda: _replay(role, device, capacity, retained))
     return trace, _memory(role, device, trace, runs)
 
 
-def _replay(role: Role, device: Device, capacity: Bytes) -> tuple[MemoryTrace, bool]:
+def _replay(role: Role, device: Device, capacity: Bytes, retained: Sequence[Retained]) -> tuple[MemoryTrace, bool]:
     """The step's memory, and whether it runs on a device of that capacity."""
     step = partial(
         replay,
@@ -49,6 +55,7 @@ def _replay(role: Role, device: Device, capacity: Bytes) -> tuple[MemoryTrace, b
         temporaries=temporary_bytes(role.graph, device),
         kept_workspace=kept_workspaces(role.graph, device),
         persistent=role.persistent,
+        retained=retained,
     )
     free = step()  # of a device without limit: below the limit none is felt
     if free.peak_reserved <= capacity:
@@ -71,7 +78,9 @@ def transient_at_peak(graph: Graph, device: Device) -> Bytes:
     return kept + inside[peak] + allocated_at_least(graph, peak, "temporary")
 
 
-def with_persistent(role: Role, device: Device, like: Role, trace: MemoryTrace) -> tuple[MemoryTrace, Memory]:
+def with_persistent(
+    role: Role, device: Device, like: Role, trace: MemoryTrace, *, streams_hold: bool = False
+) -> tuple[MemoryTrace, Memory]:
     """Memory of a role that differs from `like`, whose trace is known, in its persistent bytes alone."""
     purposes = {**like.persistent, **role.persistent}
     more = {what: role.persistent.get(what, 0) - like.persistent.get(what, 0) for what in purposes}
@@ -85,7 +94,8 @@ def with_persistent(role: Role, device: Device, like: Role, trace: MemoryTrace) 
     )
     outside = device.context_bytes + _communicator(role)
     if trace.peak_reserved + outside > device.usable_bytes:
-        return rank_memory(role, device)  # only a replay shows whether the cache can give way
+        # Only a replay shows whether the cache can give way.
+        return rank_memory(role, device, streams_hold=streams_hold)
     return trace, _memory(role, device, trace, runs=True)
 
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import NoneType
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from foretell.capture import capture
 from foretell.errors import InputError, PlanError, check_kind
-from foretell.graph import Graph
+from foretell.graph import Caveat, Graph
 from foretell.hardware import Cluster
+from foretell.parallel import cuts_of_compiled
 from foretell.plans import Plan, PlanTemplate
 from foretell.sources.configs import configuration_of
 from foretell.sources.scripts import Accelerator, Script, script_of
 from foretell.workload import Workload
 
+_AS_WRITTEN: Final = "TORCH_COMPILE_DISABLE"  # torch's own
 Subject = Workload | Graph | Script | str  # a str is a SOURCE
 
 
@@ -70,11 +72,19 @@ def decide(
     if isinstance(subject, Script):
         subject = on_cluster(subject, cluster, given)
     graph = capture(subject, settings, progress=progress, cache=cache, output=output)
+    if given is not None and isinstance(subject, Script) and (cuts := cuts_of_compiled(graph, given)):
+        eager = replace(subject, environment={**dict(subject.environment), _AS_WRITTEN: "1"})
+        graph = _not_compiled(capture(eager, progress=progress, cache=cache, output=output), cuts)
     if given is not None:
         return Question(graph=graph, cluster=cluster, plan=given, decided_by="caller")
     if (template := graph.facts.plan) is not None:
         return Question(graph=graph, cluster=cluster, plan=_planned(template, cluster), decided_by=template.by)
     return Question(graph=graph, cluster=cluster, plan=Plan(dp=cluster.devices), decided_by="cluster")
+
+
+def _not_compiled(graph: Graph, cuts: list[str]) -> Graph:
+    text = f"torch.compile: kernels of a step that {', '.join(cuts)} cut are not compiled here; this is its eager step."
+    return replace(graph, caveats=(*graph.caveats, Caveat("compile-not-modelled", text)))
 
 
 def _planned(template: PlanTemplate, cluster: Cluster) -> Plan:

@@ -17,6 +17,7 @@ from foretell.forecasting.conditions import Conditions
 from foretell.forecasting.experts import LANE, busiest, skewed
 from foretell.forecasting.memory import of_ranks, rank_memory, with_persistent
 from foretell.forecasting.result import Memory, RankMemory
+from foretell.forecasting.retained_memory import streams_hold
 from foretell.forecasting.step import RoleStep, role_step
 from foretell.forecasting.step_features import step_features
 from foretell.hardware import Cluster, Node
@@ -37,6 +38,7 @@ class Placed(RoleStep):
     node: Node
     trace: MemoryTrace
     memory: Memory
+    streams_hold: bool = False  # what collectives use is retained until the host sees that they are done
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,8 +133,14 @@ def _pricing(
 ) -> _Pricing:
     profile = (profile or Profile(name="none")).for_network(network_of(program.whole))
     collectives = Collectives(cluster, profile.communication, profile.links)
-    hides = None if program.pipeline is None else program.pipeline.hides
-    return _Pricing(model=model, conditions=conditions, profile=profile, collectives=collectives, hides=hides)
+    return _Pricing(
+        model=model,
+        conditions=conditions,
+        profile=profile,
+        collectives=collectives,
+        hides=None if program.pipeline is None else program.pipeline.hides,
+        streams_hold=streams_hold(conditions, program.whole.facts),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,14 +216,18 @@ class _Pricing:
     profile: Profile
     collectives: Collectives
     hides: str | None  # the lane that passes of several micro-batches hide
+    streams_hold: bool  # what collectives use is retained until the host sees that they are done
 
     def place(self, role: Role, node: Node) -> Placed:
         step = self.time(role, node)
-        trace, memory = rank_memory(role, node.device)
-        return Placed(role=role, node=node, priced=step.priced, durations=step.durations, trace=trace, memory=memory)
+        trace, memory = rank_memory(role, node.device, streams_hold=self.streams_hold)
+        return Placed(
+            role=role, node=node, priced=step.priced, durations=step.durations, trace=trace, memory=memory,
+            streams_hold=self.streams_hold,
+        )  # fmt: skip
 
     def time(self, role: Role, node: Node) -> RoleStep:
-        alone = role_step(role, node.device, node.host, self.model, self.profile.operators)
+        alone = role_step(role, node.device, node.host, self.model, self.profile.operators, self.conditions.software)
         skew = busiest(role, self.conditions.expert_skew)
         d = alone.durations
         durations = replace(
@@ -270,7 +282,7 @@ def _place(program: Program, pricing: _Pricing) -> list[list[Placed]]:
             key = (id(node), likeness)
             if key not in known:
                 known[key] = pricing.place(role, node)
-            options.append(_alike(known[key], role))
+            options.append(_alike(known[key], role, pricing.streams_hold))
         placed.append(options)
     return placed
 
@@ -309,8 +321,8 @@ def _likeness(role: Role) -> tuple[object, ...]:
     return hash(ops), collectives, *sorted(allocated.items())
 
 
-def _alike(like: Placed, role: Role) -> Placed:
+def _alike(like: Placed, role: Role, holds: bool) -> Placed:
     if like.role.persistent == role.persistent:
         return replace(like, role=role)
-    trace, memory = with_persistent(role, like.node.device, like.role, like.trace)
+    trace, memory = with_persistent(role, like.node.device, like.role, like.trace, streams_hold=holds)
     return replace(like, role=role, trace=trace, memory=memory)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from foretell.cost.workspace import kept_workspaces, temporary_bytes
+from foretell.forecasting.retained_memory import retained_memory
 from foretell.hardware import Device
 from foretell.program import Role
 from foretell.simulate.snapshot import Recorder, snapshot
@@ -23,6 +24,7 @@ class RankStep:
     role: Role
     device: Device
     seconds: Sequence[Seconds]
+    streams_hold: bool = False
 
 
 def memory_snapshot(ranks: Sequence[RankStep]) -> dict[str, Any]:
@@ -35,6 +37,7 @@ def memory_snapshot(ranks: Sequence[RankStep]) -> dict[str, Any]:
             temporary_bytes(graph, rank.device),
             kept_workspaces(graph, rank.device),
             rank.role.persistent,
+            retained_memory(rank.role) if rank.streams_hold else (),
             list(accumulate(map(float, rank.seconds))),
         )
         recorder.settle()

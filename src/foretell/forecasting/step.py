@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 from foretell.cost.host import HostCosts
 from foretell.cost.model import Priced
+from foretell.cost.older_software import OlderSoftware, device_seconds, host_seconds
 from foretell.cost.roofline import Price
 from foretell.graph import Graph, Signature
 from foretell.graph.facts import HostWork
@@ -22,6 +23,7 @@ from foretell.plans import Plan
 from foretell.profile import Operators
 from foretell.program import Role
 from foretell.simulate.step import Durations, Floats, simulate
+from foretell.software import Software
 from foretell.units import Seconds
 
 SLOWER: Final = (0.6, 1.0, 1.6)  # device speeds at which a step is simulated; between and beyond them a line does
@@ -33,6 +35,9 @@ class Pricing(Protocol):
 
     @property
     def host(self) -> HostCosts: ...
+
+    @property
+    def older_software(self) -> OlderSoftware: ...
 
     def price(self, graph: Graph, device: Device) -> Priced: ...
 
@@ -90,14 +95,26 @@ class RoleStep:
         return float(seconds @ self.role.graph.runs)
 
 
-def one_device_step(graph: Graph, device: Device, model: Pricing, host: Host | None = None) -> RoleStep:
+def one_device_step(
+    graph: Graph, device: Device, model: Pricing, host: Host | None = None, software: str | None = None
+) -> RoleStep:
     """A graph on one device; without a host, on the one the device is usually sold with."""
     role = parallelize(graph, Plan(dp=1)).roles[0]
-    return role_step(role, device, host or known_host(device.host), model)
+    return role_step(role, device, host or known_host(device.host), model, software=software)
 
 
-def role_step(role: Role, device: Device, host: Host, model: Pricing, timed: Operators | None = None) -> RoleStep:
-    """A role's ops on one of its devices, where some ops may have been timed; its collectives take nothing yet."""
+def role_step(
+    role: Role,
+    device: Device,
+    host: Host,
+    model: Pricing,
+    timed: Operators | None = None,
+    software: str | None = None,
+) -> RoleStep:
+    """A role's ops on one of its devices, where some ops may have been timed, under today's software or another's.
+
+    Its collectives take nothing yet.
+    """
     priced = model.price(role.graph, device)
     priced = priced if timed is None else _as_timed(priced, timed)
     alone = device.kind == "cpu"  # the host runs its ops itself, so it waits for each of them
@@ -114,7 +131,19 @@ def role_step(role: Role, device: Device, host: Host, model: Pricing, timed: Ope
         collectives=[0.0] * len(role.collectives),
         gap=model.host.gap,
     )
+    if software is not None:
+        durations = _under(Software.parse(software), durations, role.graph, device, host, model)
     return RoleStep(role=role, priced=priced, durations=durations)
+
+
+def _under(
+    software: Software, durations: Durations, graph: Graph, device: Device, host: Host, model: Pricing
+) -> Durations:
+    return replace(
+        durations,
+        device=device_seconds(durations.device, graph, device, software, model.older_software),
+        host=host_seconds(durations.host, graph, host, software, model.host),
+    )
 
 
 def _as_timed(priced: Priced, timed: Operators) -> Priced:

@@ -99,8 +99,8 @@ def trainer_of(conditions: Conditions, facts: StepFacts, plan: Plan | None) -> s
         return conditions.trainer
     if facts.trainer is not None:
         return facts.trainer
-    if plan is not None and plan.sharding == "deepspeed":
-        return "deepspeed"
+    if plan is not None and plan.sharding != "torch":
+        return plan.sharding
     return UNKNOWN if plan is None or _shards(plan) else None
 
 

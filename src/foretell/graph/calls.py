@@ -74,7 +74,7 @@ def calls_of(ops: Sequence[Op], tensors: Sequence[Tensor], storages: Sequence[St
         is_view = bool(outputs) and not signature.mutates and storage_of[outputs[0]] in read
         if is_view and len(outputs) > 1:
             is_view = all(storage_of[o] in read for o in outputs)
-        runs_there = bool(on_host) and bool(read) and (on_host.issuperset(read) or _counts_up(op, tensors, on_host))
+        runs_there = not on_host.isdisjoint(read) and (on_host.issuperset(read) or _counts_up(op, tensors, on_host))
         key = (id(signature), op.phase, is_view, runs_there)
         call = known.get(key)
         if call is None:

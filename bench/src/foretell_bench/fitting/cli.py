@@ -65,6 +65,23 @@ def compiled(
 
 @app.command()
 @guarded
+def software(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The model's, named as its version.")],
+    data: Data,
+    inherits: Annotated[
+        str, typer.Option("--inherits", metavar="NAME", help="The shipped version that all else is taken from.")
+    ] = "h200-2026.11.6",
+    models: Annotated[int, typer.Option("--models", min=5, help="Networks, drawn by their names.")] = 400,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Captures side by side.")] = 2,
+) -> None:
+    """How much longer kernels took under older versions of torch, as a version that inherits all else."""
+    from foretell_bench.fitting.software import fit
+
+    fit(data, folder, inherits, models, jobs, say)
+
+
+@app.command()
+@guarded
 def links(
     data: Data,
     points: Annotated[str, typer.Option("--points", metavar="N,N", help="How many times are drawn.")] = "0,2,5,10,20",

@@ -27,6 +27,7 @@ class Ask:
     cluster: Cluster
     plan: Plan
     trainer: str | None = None  # who ran it; None: not known
+    software: str | None = None  # of which time, as `Conditions` have it; None: today's
     parts: bool = False  # whether to learn too how far its parts may be off
 
     @property
@@ -35,7 +36,9 @@ class Ask:
         nodes = "+".join(f"{n}x{k.count}x{k.device.name}/{k.host.name}/{k.inside.name}/{k.port}" for k, n in runs)
         between = self.cluster.between
         wire = f"{between.name}/{between.bandwidth}" if between else ""
-        who = f"|{self.trainer}" * bool(self.trainer) + "|parts" * self.parts
+        who = (
+            f"|{self.trainer}" * bool(self.trainer) + f"|{self.software}" * bool(self.software) + "|parts" * self.parts
+        )
         return f"{self.model.key}|{nodes}@{wire}/{self.cluster.oversubscription}|{self.plan}{who}"
 
 

@@ -71,8 +71,13 @@ def step_distribution(
     fixed: Seconds = 0.0,
     added: Seconds = 0.0,
     spread: float = 0.0,
+    software: float = 0.0,
 ) -> StepDistribution:
-    """Of a run: `fixed` seconds are sure; those that a trainer has `added` make it as unsure as trainers of a kind `spread`."""
+    """Of a run: `fixed` seconds are sure; those that a trainer has `added` make it as unsure as trainers of a kind `spread`.
+
+    `software`: How far steps under another time's differ, as a logarithm.
+    """
+    spread = math.hypot(spread if added or program.ranks > 1 else 0.0, software)
     known = _by_model(program, ran, cluster, model, fixed, added, spread)
     if profile is None:
         return known
@@ -115,7 +120,7 @@ def _by_model(
     )
     sure = LogNormal.symmetric(ran.exposed, 0.0)  # one rank waits for none
     step = step.scaled(1 + added / period) if period else step
-    return replace(known, step=_wider(step, spread if added else 0.0).shifted(fixed), exposed=sure, waiting=0.0)
+    return replace(known, step=_wider(step, spread).shifted(fixed), exposed=sure, waiting=0.0)
 
 
 def _alone(

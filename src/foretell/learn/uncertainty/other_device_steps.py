@@ -131,7 +131,11 @@ def _predicted(shared: tuple[Sequence[PublishedStep], LeftOutModels], number: in
     if graph is None:
         return None
     device = known_device(step.device)
-    predicted = {way: one_device_step(graph, device, one) for way, one in models.for_device(step.device).items()}
+    software = step.torch or None
+    predicted = {
+        way: one_device_step(graph, device, one, software=software)
+        for way, one in models.for_device(step.device).items()
+    }
     fed = outside_step(step, graph, known_host(device.host))
     kind = StepKind.of(predicted[LEARNED])
     return OtherDeviceStep(

@@ -1,0 +1,102 @@
+"""Software of another time: versions and dates, and what a step takes under them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+import foretell
+from foretell.capture import capture
+from foretell.cost.older_software import OlderSoftware
+from foretell.errors import InputError
+from foretell.graph import Graph
+from foretell.software import RELEASES, Software
+
+
+class Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.norm = nn.Linear(64, 192), nn.LayerNorm(64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.qkv(self.norm(x)).unflatten(-1, (3, 4, 16)).permute(2, 0, 3, 1, 4)
+        return x + F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+
+
+@pytest.fixture(scope="module")
+def step() -> Graph:
+    return capture(
+        foretell.Workload(
+            name="layers",
+            model=lambda: nn.Sequential(*(Layer() for _ in range(4))),
+            batch=lambda: torch.randn(8, 512, 64),
+            loss=lambda model, x: model(x).float().square().mean(),
+            optimizer=lambda parameters: torch.optim.AdamW(parameters),
+            precision="amp-fp16",
+        )
+    )
+
+
+def under(step: Graph, software: str | None, **more: str) -> foretell.Forecast:
+    return foretell.forecast(step, on="rtx-3090", conditions=foretell.Conditions(software=software), **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "text", ["torch-1.12", "1.12.1", "PyTorch 1.12", "torch==1.12.1+cu113", "2022-07", "2022-10-27"]
+)
+def test_a_version_is_read_however_it_is_written(text: str) -> None:
+    assert str(Software.parse(text)) == "torch-1.12"
+
+
+@given(st.sampled_from(sorted(RELEASES)))
+def test_a_version_is_current_from_its_day_on(version: tuple[int, int]) -> None:
+    day = RELEASES[version]
+    assert Software.parse(str(day)).torch == version
+    if version != min(RELEASES):
+        assert Software.parse(str(day - timedelta(days=1))).torch < version
+
+
+@pytest.mark.parametrize("text", ["", "0.4", "cuda-12", "2017", "2022-13", "2022-01-32", "torch"])
+def test_what_is_no_version_is_refused_with_what_is_allowed(text: str) -> None:
+    with pytest.raises(InputError, match="or a date from"):
+        foretell.Conditions(software=text)
+
+
+def test_older_software_is_slower_in_attention_and_updates(step: Graph) -> None:
+    today, then = under(step, None), under(step, "torch-1.13")
+    assert then.device_time.seconds > 1.05 * today.device_time.seconds  # scores go to memory
+    assert then.host_time.seconds > 1.2 * today.host_time.seconds  # an op for each parameter
+    assert {"other-software", "memory-of-today"} <= {caveat.code for caveat in then.caveats}
+    assert then.memory == today.memory
+
+
+def test_versions_since_the_last_that_was_compared_are_today(step: Graph) -> None:
+    today, now = under(step, None), under(step, "torch-2.11")
+    assert now.step_time.seconds == today.step_time.seconds
+    assert "memory-of-today" not in {caveat.code for caveat in now.caveats}
+
+
+def test_between_two_versions_factors_lie_between_theirs() -> None:
+    older = OlderSoftware(times={(1, 11): {"norm": 2.0}, (1, 13): {"norm": 1.5}, (2, 4): {}})
+    at = [
+        older.factor("norm", Software.parse(f"torch-{v}"))
+        for v in ("1.4", "1.11", "1.12", "1.13", "2.1", "2.4", "2.11")
+    ]
+    assert at == sorted(at, reverse=True)
+    assert (at[0], at[1], at[3]) == pytest.approx((2.0, 2.0, 1.5))
+    assert 1.5 < at[2] < 2.0
+    assert 1.0 < at[4] < 1.5
+    assert (at[5], at[6]) == pytest.approx((1.0, 1.0))
+    assert older.factor("matmul", Software.parse("1.0")) == 1.0
+
+
+def test_a_profile_has_software_of_its_own(step: Graph) -> None:
+    profile = foretell.Profile(name="lab", device=1.1)
+    with pytest.raises(InputError, match="Give one of them"):
+        under(step, "torch-1.12", profile=profile)  # type: ignore[arg-type]
