@@ -124,9 +124,12 @@ def test_errors_say_what_is_missing(tmp_path: Path) -> None:
 
 
 def test_nanotron_cuts_stages_by_parameters() -> None:
-    assert llm_h100_sweep.nanotron_stages(llm_h100_sweep.LLAMAS["1B"], 4) == (5, 5, 5, 1)
-    assert llm_h100_sweep.nanotron_stages(llm_h100_sweep.LLAMAS["1B"], 8) == (2, 3, 2, 3, 2, 3, 1, 0)
-    assert llm_h100_sweep.nanotron_stages(llm_h100_sweep.LLAMAS["8B"], 2) == (17, 15)
+    """The block that goes beyond a stage's share still belongs to it; it was counted to the next."""
+    assert llm_h100_sweep.nanotron_stages(llm_h100_sweep.LLAMAS["1B"], 4) == (6, 5, 5, 0)
+    assert llm_h100_sweep.nanotron_stages(llm_h100_sweep.LLAMAS["8B"], 2) == (18, 14)
+    assert llm_h100_sweep.nanotron_stages(llm_h100_sweep.LLAMAS["8B"], 8)[0] == 5, "as its authors print it"
+    row = {"model": "1B", "dp": 1, "tp": 1, "pp": 8, "zero": 0, "grad_accumulation": 256}
+    assert llm_h100_sweep.plan_of(row).stages is None, "its head stands alone on the last stage but one"
 
 
 def test_a_gpt_of_megatron_has_equal_stages_and_is_checkpointed(tmp_path: Path) -> None:

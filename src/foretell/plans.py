@@ -15,7 +15,7 @@ from foretell.recomputing import Recomputing
 Schedule = Literal["gpipe", "1f1b", "interleaved", "zero-bubble", "zb-v", "dualpipe", "dualpipe-v"]
 V_SHAPED: Final = ("zb-v", "dualpipe-v")  # two chunks per stage, the second on the way back
 DataParallel = Literal["ddp", "dp"]
-Sharding = Literal["torch", "deepspeed"]
+Sharding = Literal["torch", "deepspeed", "nanotron"]
 Offload = Literal["none", "optimizer", "parameters"]
 Dispatch = Literal["all-to-all", "deepep", "deepep-fp8"]
 OffloadTo = Literal["cpu", "nvme"]
@@ -92,7 +92,7 @@ class Plan:
     servers: int = 0
     asynchronous: bool = False
     data_parallel: DataParallel = "ddp"
-    sharding: Sharding = "torch"  # whose buffers beside what zero=1 to 3 shards
+    sharding: Sharding = "torch"  # whose way and buffers beside what zero=1 to 3 shards
     offload: Offload = "none"  # what the host keeps: the optimizer's state and its work, or the parameters too
     offload_to: OffloadTo = "cpu"  # where it keeps them
     live_parameters: int | None = None  # that DeepSpeed's ZeRO 3 keeps gathered; None: its usual 1e9

@@ -55,5 +55,5 @@ def test_a_simpler_plan_that_takes_the_same_is_simulated() -> None:
     """DDP was left out where sharding was faster in the fourth digit, and then sharding was recommended."""
     both = found({"dp=8": 1.0004, "dp=8,zero=1": 1.0, "dp=8,zero=3": 1.0})
     assert {"dp=8", "dp=8,zero=1"} <= set(both)
-    assert both["dp=8"].step == both["dp=8,zero=1"].step, "to the digits that are shown"
+    assert both["dp=8"].step.median == 1.0004, "no digit is lost on the way"
     assert set(found({"dp=8": 1.0, "dp=8,zero=1": 1.0004})) == {"dp=8"}, "nothing simpler is left"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -154,6 +155,56 @@ def test_slurm_would_start_the_job(tmp_path: Path) -> None:
         )
     assert ran.returncode == 0, ran.stderr
     assert "using 64 processors" in ran.stderr
+
+
+_UNDER_ACCELERATE = """
+from foretell.sources.named.torchvision_ops import make_torchvision_importable; make_torchvision_importable()
+import json, os, torch
+from accelerate import Accelerator
+accelerator = Accelerator(cpu=True)
+batch = int(os.environ["FORETELL_BATCH"])
+torch.manual_seed(accelerator.process_index)
+model = torch.nn.Linear(32, 32)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+rows = torch.randn(10 * accelerator.gradient_accumulation_steps * batch * accelerator.num_processes, 32)
+model, optimizer, batches = accelerator.prepare(model, optimizer, torch.utils.data.DataLoader(rows, batch_size=batch))
+samples = updates = 0
+for x in batches:
+    with accelerator.accumulate(model):
+        samples += len(x)
+        accelerator.backward(model(x).square().mean())
+        updates += accelerator.sync_gradients
+        optimizer.step(); optimizer.zero_grad()
+everyone = accelerator.gather(torch.cat([p.detach().flatten() for p in model.parameters()])[None])
+if accelerator.is_main_process:
+    print(json.dumps([samples, updates, accelerator.num_processes, accelerator.mixed_precision, type(model).__name__,
+                      bool(torch.equal(everyone[0], everyone[1]))]))
+"""
+# Its launcher, where torchvision's kernels may be missing.
+_LAUNCH = """
+from foretell.sources.named.torchvision_ops import make_torchvision_importable; make_torchvision_importable()
+from accelerate.commands.launch import main; main()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("precision", "half"), [("fp32", "no"), ("amp-bf16", "bf16")])
+def test_accelerate_runs_the_plan(precision: str, half: str, tmp_path: Path) -> None:
+    """Ten steps on two processes. Its launcher took micro-steps as an argument, and handed them on for DeepSpeed alone."""
+    pytest.importorskip("accelerate.commands.launch")
+    choice = chosen("dp=2,grad_accumulation=3", "2xh100-sxm", batch=4, precision=precision)
+    script, file = tmp_path / "train.py", tmp_path / "accelerate.yaml"
+    script.write_text(_UNDER_ACCELERATE)
+    file.write_text(hand_over(choice, "accelerate", command=str(script)))
+    *variables, line = file.read_text().splitlines()[1].removeprefix("# ").partition("accelerate launch ")
+    told = dict(part.split("=", 1) for part in variables[0].split())
+    ran = subprocess.run(
+        [sys.executable, "-c", _LAUNCH, *line.replace("FILE", str(file)).split()], capture_output=True, text=True, check=False,
+        timeout=300, env=os.environ | told | {"CUDA_VISIBLE_DEVICES": "", "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    wanted = [10 * 3 * 4, 10, 2, half, "DistributedDataParallel", True]
+    assert json.loads(ran.stdout.strip().splitlines()[-1]) == wanted
 
 
 _TRAIN = """

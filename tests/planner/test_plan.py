@@ -71,6 +71,18 @@ def test_a_trainer_lengthens_bounds_as_it_lengthens_steps() -> None:
     assert [c for c, _ in slow.simulated] == [c for c, _ in bare.simulated]
 
 
+def test_a_plan_is_forecast_as_predict_forecasts_it() -> None:
+    """The same question has one answer: steps were rounded to three digits, so that `predict` differed by up to 0.5 %."""
+    conditions = Conditions(trainer=0.0, host="cloud-vm")
+    for choice in planned("4xh100-sxm", gpus=(), conditions=conditions).choices:
+        asked = {"batch": choice.batch}
+        answer = foretell.forecast(
+            SMALL, "4xh100-sxm", choice.plan, settings=asked, model="roofline", conditions=conditions
+        )
+        assert choice.step.median == answer.step_time.seconds
+        assert choice.memory == answer.memory.total
+
+
 def test_without_a_goal_the_product_of_time_and_cost_decides() -> None:
     result = planned()
     best = result.recommended

@@ -75,6 +75,15 @@ def test_of_what_looks_the_same_the_simpler_is_taken() -> None:
     assert sorted(PLANS, key=complexity) == ["dp=8", "dp=8,zero=1", "dp=8,zero=3", "dp=4,tp=2", "dp=2,pp=4"]
 
 
+def test_ddp_is_not_given_up_for_what_nobody_sees() -> None:
+    """Times and costs that differ past the third digit are ties for the choice; the numbers stay as they were forecast."""
+    plain, sharded = made(1.0004, 100.04), made(1.0, 100, plan="dp=8,zero=1")
+    assert recommended([sharded, plain], Goal()) is plain
+    assert plain in front([sharded, plain])
+    assert plain.time.median == 1.0004 * DAY
+    assert recommended([sharded, made(1.01, 101.0)], Goal()) is sharded
+
+
 def test_what_has_no_price_is_left_to_those_who_have_none() -> None:
     priced, faster = made(2.0, 100), made(1.0, None)
     assert recommended([priced, faster], Goal(deadline=30 * DAY)) is priced

@@ -23,7 +23,7 @@ from foretell.parallel.pipeline import Weigh, bytes_touched, pipelined
 from foretell.parallel.recompute import Unit
 from foretell.parallel.single_process import single_process
 from foretell.parallel.tensor import tensor_parallel
-from foretell.parallel.zero1 import ShardGroups
+from foretell.parallel.zero1 import ShardGroups, check_sharding
 from foretell.plans import Plan
 from foretell.program import Group, Program, Role
 
@@ -70,14 +70,23 @@ def parallelize(graph: Graph, plan: Plan, weigh: Weigh = bytes_touched) -> Progr
     return Program(roles=roles, ranks=plan.devices, whole=whole, micro_steps=micro_steps, pipeline=pipeline)
 
 
+def cuts_of_compiled(graph: Graph, plan: Plan) -> list[str]:
+    """What of a plan would have other kernels fused than those of this graph."""
+    if all(s.name != FUSED for s in graph.signatures):
+        return []
+    cuts = [f"{name}={getattr(plan, name)}" for name in ("tp", "pp", "cp", "ep") if getattr(plan, name) > 1]
+    return (
+        cuts + ["zero=3"] * (plan.zero == 3) + [f"checkpointing={plan.checkpointing}"] * (plan.checkpointing != "none")
+    )
+
+
 def _check_compiled(graph: Graph, plan: Plan) -> None:
     """Fused kernels are those of a whole step: what cuts it, or runs parts of it again, would be compiled otherwise."""
-    cuts = [f"{name}={getattr(plan, name)}" for name in ("tp", "pp", "cp", "ep") if getattr(plan, name) > 1]
-    cuts += ["zero=3"] * (plan.zero == 3) + [f"checkpointing={plan.checkpointing}"] * (plan.checkpointing != "none")
-    if cuts and any(s.name == FUSED for s in graph.signatures):
+    if cuts := cuts_of_compiled(graph, plan):
         raise NotModelled(
             f"plan {plan} asks for {', '.join(cuts)} of a compiled step, whose kernels are fused for one device. "
-            "Replicate it (dp, zero=1 or 2), or set compile=False for the eager step."
+            "Replicate it (dp, zero=1 or 2), or ask for the eager step: compile=False, or TORCH_COMPILE_DISABLE=1 in the "
+            "environment where the code calls torch.compile."
         )
 
 
@@ -123,9 +132,10 @@ def _check(plan: Plan) -> None:
         )
     if plan.sharding != "torch" and plan.zero == 0:
         raise PlanError(
-            f"sharding={plan.sharding} says whose buffers a sharded step has, but zero=0 shards nothing. "
+            f"sharding={plan.sharding} says whose way a step is sharded, but zero=0 shards nothing. "
             "Set zero=1, 2 or 3, or leave sharding out."
         )
+    check_sharding(plan)
     if plan.overlap_tp and plan.tp == 1:
         raise PlanError(
             "overlap_tp=true lets what tensor-parallel ranks communicate run beside their products, but tp=1 has none. "

@@ -1,7 +1,7 @@
 """ZeRO 1: parameters and gradients are whole on every rank, and each updates its part of them.
 
 Gradients are scattered in buckets, in the last micro-step; the updated parameters are gathered at the end of the step, or
-while the next forward pass runs.
+while the next forward pass runs. nanotron reduces them whole, after the last backward pass if it adds them up in fp32.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+from foretell.errors import PlanError
 from foretell.graph import Graph
 from foretell.parallel.data import buckets
 from foretell.parallel.parameters import Parameter, parameters
@@ -33,6 +34,8 @@ class ShardGroups:
 
 def shard_optimizer_state(role: Role, plan: Plan, groups: ShardGroups) -> Role:
     """ZeRO 1: gradients are scattered in buckets, and the updated parameters gathered."""
+    if plan.sharding == "nanotron":
+        return _as_nanotron(role, plan, groups)
     own = role.partitioned
     graph = shard_update(role.graph, groups.shard.size, own, groups.experts.size if groups.experts else 1)
     filled = buckets(graph, plan, groups.shard, leave_out=own)
@@ -53,6 +56,38 @@ def shard_optimizer_state(role: Role, plan: Plan, groups: ShardGroups) -> Role:
     collectives = (*role.collectives, *scattered, *between_replicas(scattered, groups), *gathers)
     copies = sum(c.copied_in for c in scattered)
     return replace(role, graph=graph, collectives=collectives).with_persistent("gradient", copies)
+
+
+def check_sharding(plan: Plan) -> None:
+    """Whether whose way of sharding it is can say the plan."""
+    others = {"zero": 1, "hybrid_shard": None, "overlap_gather": False, "ep": 1, "offload": "none"}
+    unsaid = [f"{name}={getattr(plan, name)}" for name, alone in others.items() if getattr(plan, name) != alone]
+    if plan.sharding == "nanotron" and unsaid:
+        raise PlanError(
+            f"sharding=nanotron shares the optimizer's state among all ranks of dp (zero=1) and nothing else, got {', '.join(unsaid)}. "
+            "Leave these out, or sharding."
+        )
+
+
+def _as_nanotron(role: Role, plan: Plan, groups: ShardGroups) -> Role:
+    """Gradients are all-reduced whole, and what was updated is gathered in one buffer.
+
+    Those that it adds up in fp32 it keeps in one buffer, not wrapped in DDP, and sends when the last backward pass is done
+    (`make_ddp` in its `trainer.py`, `sync_gradients_across_dp` and `all_gather_coalesced`); others are DDP's.
+    """
+    graph = shard_update(role.graph, groups.shard.size, frozenset(), 1)
+    in_place = graph.precision.reduces_in_place
+    reduced = buckets(graph, replace(plan, overlap=plan.overlap and not in_place), groups.shard)
+    whole = sum(c.nbytes for c in reduced)
+    if in_place:
+        reduced = [replace(c, nbytes=whole, name="all-reduce of all gradients") for c in reduced[:1]]
+    else:
+        reduced = [replace(c, copied_in=c.nbytes, copied_out=c.nbytes) for c in reduced]
+    gathered = _gathers_at_the_end(graph, [replace(c, nbytes=whole) for c in reduced[:1]])
+    copies = sum(c.copied_in for c in reduced)
+    return replace(role, graph=graph, collectives=(*role.collectives, *reduced, *gathered)).with_persistent(
+        "gradient", copies
+    )
 
 
 def _gathers_at_the_end(graph: Graph, filled: Sequence[Collective]) -> list[Collective]:

@@ -39,14 +39,10 @@ class Outcome:
 
     @property
     def step(self) -> Range:
-        """Seconds of the step, with the interval that is known, or as wide as published jobs were off.
-
-        To three digits, as it is shown: of plans that differ by less the simpler is to be taken, not the last digit's.
-        """
-        seconds = float(f"{self.seconds:.3g}")
+        """Seconds of the step, with the interval that is known, or as wide as published jobs were off."""
         if self.low is not None and self.high is not None:
-            return Range(median=seconds, low=self.low, high=self.high)
-        return Range.of(LogNormal.from_sigma(seconds, shipped_accuracy().step_sigma))
+            return Range(median=self.seconds, low=self.low, high=self.high)
+        return Range.of(LogNormal.from_sigma(self.seconds, shipped_accuracy().step_sigma))
 
     @property
     def headroom(self) -> float:

@@ -24,15 +24,17 @@ def front(choices: Sequence[Choice]) -> tuple[Choice, ...]:
 def _unbeaten(choices: Sequence[Choice], cramped: Callable[[Choice], float]) -> tuple[Choice, ...]:
     """Those that no other beats in time, in cost and in being cramped."""
     kept: list[tuple[tuple[float, float, float], Choice]] = []
-    figures = [((*_time_and_cost(c), cramped(c)), c) for c in choices]
+    figures = [((*time_and_cost(c), cramped(c)), c) for c in choices]
     for own, choice in sorted(figures, key=lambda entry: (*entry[0], complexity(entry[1].plan))):
         if not any(all(a <= b for a, b in zip(other, own, strict=True)) for other, _ in kept):
             kept.append((own, choice))
     return tuple(sorted((choice for _, choice in kept), key=lambda c: c.time.median))
 
 
-def _time_and_cost(choice: Choice) -> tuple[float, float]:
-    return choice.time.median, choice.cost.median if choice.cost else choice.time.median * choice.devices
+def time_and_cost(choice: Choice) -> tuple[float, float]:
+    """As far as people see them, three digits: what looks the same is the same, and then the simpler plan is taken."""
+    cost = choice.cost.median if choice.cost else choice.time.median * choice.devices
+    return float(f"{choice.time.median:.3g}"), float(f"{cost:.3g}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +58,7 @@ def choose(choices: Sequence[Choice], goal: Goal) -> Verdict:
     unbeaten = _unbeaten(front(good), is_tight)  # of what takes the same to the last digit, what leaves more free
     least = min(map(measure, unbeaten))
     alike = [c for c in unbeaten if measure(c) <= (1 + ALIKE) * least]
-    best = min(alike, key=lambda c: (is_tight(c), *_shown(c), complexity(c.plan), measure(c)))
+    best = min(alike, key=lambda c: (is_tight(c), *time_and_cost(c), complexity(c.plan), measure(c)))
     if measure(best) > least:
         why += f", or within {show_share(ALIKE)} of it, and {'fastest' if not is_tight(best) else 'roomiest'} of those"
     others = [c for c in unbeaten if c is not best]
@@ -101,27 +103,21 @@ def is_tight(choice: Choice) -> bool:
     return choice.headroom < ROOM
 
 
-def _shown(choice: Choice) -> tuple[float, float]:
-    """Time and cost as far as people see them: what looks the same is the same."""
-    cost = choice.cost.median if choice.cost else 0.0
-    return float(f"{choice.time.median:.3g}"), float(f"{cost:.3g}")
-
-
 def _next(best: Choice, others: Sequence[Choice], measure: Callable[[Choice], float]) -> str:
     """The runner-up, and what it would take more or less."""
     if not others:
         return ""
-    other = min(others, key=lambda c: (measure(c), *_shown(c)))
+    other = min(others, key=lambda c: (measure(c), *time_and_cost(c)))
     return f" Next is {_compared(other, best)}."
 
 
 def _unsure(best: Choice, choices: Sequence[Choice], goal: Goal, measure: Callable[[Choice], float]) -> str:
     """What would be faster and cheaper than the best, and why it is not taken: it stands in the same table."""
-    least = _time_and_cost(best)
+    least = time_and_cost(best)
     better = [
         c for c in choices
-        if (c.cost is None) == (best.cost is None) and _time_and_cost(c) != least
-        and all(a <= b for a, b in zip(_time_and_cost(c), least, strict=True))
+        if (c.cost is None) == (best.cost is None) and time_and_cost(c) != least
+        and all(a <= b for a, b in zip(time_and_cost(c), least, strict=True))
     ]  # fmt: skip
     unsure = [c for c in better if goal.missed_by(c)]
     if not unsure:

@@ -65,23 +65,28 @@ def _question(row: Row) -> Question:
 def plan_of(row: Row) -> Plan:
     stages = nanotron_stages(LLAMAS[row["model"]], row["pp"]) if row["pp"] > 1 else None
     if stages is not None and 0 in stages[1:-1]:
-        stages = None  # nanotron cannot run it either, and says so by crashing
+        stages = None  # the head or the loss alone on a stage in the middle, which a Plan cannot say
     return Plan(
         dp=row["dp"], tp=row["tp"], pp=row["pp"], zero=row["zero"], sequence_parallel=row["tp"] > 1,
         grad_accumulation=row["grad_accumulation"], stages=stages,
+        sharding="nanotron" if row["zero"] else "torch",
     )  # fmt: skip
 
 
 def nanotron_stages(config: dict[str, Any], pipeline: int) -> tuple[int, ...]:
-    """Layers of each stage: a block goes to the next stage once the parameters so far exceed the stages before it."""
+    """Layers of each stage: a stage takes blocks until it has more than its share of the parameters, the last one included.
+
+    That is what nanotron's `build_model` does (`models/base.py`); its authors' page has five layers for the first of eight
+    stages of an 8 B Llama.
+    """
     width, layers = config["hidden_size"], config["num_hidden_layers"]
     layer = 4 * width**2 + 3 * width * config["intermediate_size"]
     costs = [*[layer] * layers, config["vocab_size"] * width]  # embedding, norm, cast and loss count for nothing
     stages = [0] * pipeline
     at, so_far = 0, 0
     for block, cost in enumerate(costs):
+        stages[at] += block < layers
         so_far += cost
         if at < pipeline - 1 and so_far > sum(costs) * (at + 1) / pipeline:
             at += 1
-        stages[at] += block < layers
     return tuple(stages)

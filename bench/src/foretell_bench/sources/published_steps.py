@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,6 +31,9 @@ _ONCE_REFUSED: Final = {"sequence_parallel with cp": ("sequence_parallel", True)
 _GATHERS_AHEAD: Final = ("nemo", "megatron-bridge")
 # Whose recipes of experts send a token once to each node (HybridEP, moe_flex_dispatcher_backend of perf_recipes).
 _SENDS_ONCE: Final = ("megatron-bridge",)
+# Who adds up gradients of bf16 in fp32: Megatron by itself (accumulate_allreduce_grads_in_fp32). Recipes leave them in bf16
+# (grad_sync_dtype of NeMo-Framework-Launcher's examples, grad_reduce_in_fp32 of Megatron-Bridge's perf_recipes).
+_SUMS_IN_FP32: Final = ("megatron", "megatron-deepspeed")
 _TP_OVERLAP: Final = "tp-overlap"
 _ENGINE: Final = "DeepSpeed"  # adds up gradients and updates parameters by itself, on fp32 copies
 # Whose documents these are, the more particular first: what they describe was run by it.
@@ -40,6 +44,13 @@ _WORDS: Final = {
     "torchtune": "torchtune", "lightning": "lightning", "axolotl": "axolotl", "llama-factory": "llamafactory",
     "accelerate": "accelerate", "colossal": "colossalai",
 }  # fmt: skip
+# Which PyTorch ran, by document, then by trainer: as its README says (FlagPerf's networks of vision), or of its time.
+_SOFTWARE: Final[Mapping[str, Mapping[str, str]]] = {
+    "FlagPerf": {"plain": "torch-1.8", "deepspeed": "2023-11", "megatron": "2024-04"},
+    "BigScience": {"megatron-deepspeed": "2022-03"},
+    "InternEvo": {"internevo": "2023-07"},
+}
+_PICTURES: Final = re.compile(r"about (\d+) × (\d+) after resizing")  # sides of what ran, where a row has one
 _BOARDS: Final = {"A800": ("a100-80g-sxm", "a800-80g-sxm"), "H800": ("h100-sxm", "h800-sxm")}  # as written → as run
 
 
@@ -83,7 +94,11 @@ def _job(row: Row) -> Job:
     memory, trainer = row.get("memory_gib"), _who(row)
     return Job(
         id=row["id"], source=row["source"], network=_network(row), regime=row["regime"], labels=tuple(row.get("labels", ())),
-        trainer=trainer, ask=Ask(model=_model(row, plan), plan=plan, cluster=cluster, trainer=trainer, parts=True),
+        trainer=trainer,
+        ask=Ask(
+            model=_model(row), plan=plan, cluster=cluster, trainer=trainer, parts=True,
+            software=_SOFTWARE.get(row["source"], {}).get(trainer or ""),
+        ),
         seconds=row.get("seconds"), memory=None if memory is None else round(memory * GIB),
         memory_kind=cast(MemoryKind | None, row.get("memory_kind")),
     )  # fmt: skip
@@ -135,12 +150,14 @@ def _notes(row: Row) -> str:
     return row.get("notes") or ""
 
 
-def _model(row: Row, plan: Plan) -> Model:
+def _model(row: Row) -> Model:
     model, step = row["model"], row["step"]
     if model["kind"] == "source":
         settings = {name: str(value) for name, value in model["set"].items() if name != "batch"}
+        if pictures := _PICTURES.search(_notes(row)):
+            settings |= {"image_size": pictures[1], "image_width": pictures[2]}
         return named(model["source"], settings, model["set"]["batch"], sizes=(2, 4))
-    settings = _trainer(row, plan)
+    settings = _trainer(row)
     if "seq" in step:
         settings["seq"] = str(step["seq"])
     config = _config(model, step.get("seq", 2048))
@@ -149,7 +166,7 @@ def _model(row: Row, plan: Plan) -> Model:
     return configured(config, settings, step["batch"])
 
 
-def _trainer(row: Row, plan: Plan) -> dict[str, str]:
+def _trainer(row: Row) -> dict[str, str]:
     """What the trainer keeps, and with which kernels it computes: all fused, or those of its model alone."""
     step, precision, optimizer = row["step"], row["step"]["precision"], row["step"].get("optimizer")
     fused, engine = "fused" in row.get("labels", ()), _ENGINE in _notes(row)
@@ -160,7 +177,7 @@ def _trainer(row: Row, plan: Plan) -> dict[str, str]:
         settings |= {"precision": f"parameters:{precision}/master:fp32", "optimizer": "adamw-foreach"}
     elif optimizer is not None:
         settings["optimizer"] = optimizer
-    elif fused and plan.pp > 1 and precision == "bf16":  # pipelines of such trainers add up micro-batches in fp32
+    elif fused and precision == "bf16" and _who(row) in _SUMS_IN_FP32:
         settings |= {"precision": "parameters:bf16/gradients:fp32/master:fp32", "optimizer": "adamw-fused"}
     elif fused or engine:
         settings["optimizer"] = "adamw-master"

@@ -11,6 +11,7 @@ from foretell.planner.command import variable
 from foretell.plans import Plan
 
 PLAN_FIELDS: Final = tuple(f.name for f in fields(Plan))
+ACCUMULATION: Final = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"  # that accelerate's library reads
 JOB_FIELDS: Final = ("batch", "precision", "nodes", "devices of a node", "longest time", "spot")
 
 
@@ -63,13 +64,13 @@ TOOLS: Final[Mapping[str, Tool]] = {
               "longest time": "activeDeadlineSeconds"},
     ),
     "accelerate": Tool(
-        file="accelerate.yaml", title="accelerate", checked="accelerate 1.15",
+        file="accelerate.yaml", title="accelerate", checked="accelerate 1.15, run on two processes",
         says={
             "dp": "num_processes", "tp": "parallelism_config_tp_size", "cp": "parallelism_config_cp_size",
             "cp_gather": "parallelism_config_cp_comm_strategy",
             "zero": "fsdp_reshard_after_forward", "hybrid_shard": "parallelism_config_dp_shard_size",
             "checkpointing": "fsdp_activation_checkpointing", "offload": "fsdp_offload_params",
-            "grad_accumulation": "--gradient_accumulation_steps", "batch": f"${variable('batch')}",
+            "grad_accumulation": f"${ACCUMULATION}", "batch": f"${variable('batch')}",
             "precision": "mixed_precision", "nodes": "num_machines", "devices of a node": "num_processes",
         },
     ),

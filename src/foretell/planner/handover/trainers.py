@@ -9,8 +9,9 @@ from typing import Any, Final, TypeVar
 import yaml
 
 from foretell.errors import PlanError
-from foretell.planner.handover.fields import TOOLS
+from foretell.planner.handover.fields import ACCUMULATION, TOOLS
 from foretell.planner.handover.job import Handed
+from foretell.plans import Sharding
 from foretell.precision import DTYPES, HALVES, Float
 from foretell.recomputing import Recomputing
 from foretell.sources.configs.deepspeed import BUCKET_ITEM_BYTES
@@ -71,14 +72,18 @@ def accelerate(handed: Handed) -> str:
         }
         if plan.cp > 1:
             config["parallelism_config"]["parallelism_config_cp_comm_strategy"] = _rotation(plan.cp_gather)
-    # Its launcher refuses a file with micro-steps: they are an argument. The batch is the script's own.
-    variables = " ".join(f"{name}={value}" for name, value in handed.variables.items() if name.endswith("_BATCH"))
-    launch = f"accelerate launch --config_file FILE --gradient_accumulation_steps {handed.micro_steps} {handed.command}"
-    return f"# {handed.comment}\n# {variables} {launch}\n{yaml.safe_dump(config, sort_keys=False)}"
+    # Its launcher refuses a file with micro-steps, and hands on the argument for DeepSpeed alone; its library reads a variable.
+    variables = " ".join(
+        [f"{name}={value}" for name, value in handed.variables.items() if name.endswith("_BATCH")]
+        + [f"{ACCUMULATION}={handed.micro_steps}"]
+    )
+    launch = f"{variables} accelerate launch --config_file FILE {handed.command}"
+    return f"# {handed.comment}\n# {launch}\n{yaml.safe_dump(config, sort_keys=False)}"
 
 
 def deepspeed(handed: Handed) -> str:
     plan, title = handed.plan, TOOLS["deepspeed"].title
+    _need_sharding_of(handed, "torch", "deepspeed", title=title)
     zero: dict[str, Any] = {"stage": plan.zero, "overlap_comm": plan.overlap}
     if plan.bucket_bytes is not None:
         zero["reduce_bucket_size"] = max(plan.bucket_bytes // BUCKET_ITEM_BYTES, 1)
@@ -192,6 +197,7 @@ def lightning(handed: Handed) -> str:
 
 def _strategy(handed: Handed) -> Any:
     plan = handed.plan
+    _need_sharding_of(handed, "torch", "deepspeed", title=TOOLS["lightning"].title)
     if plan.zero == 0:
         return "ddp" if plan.devices > 1 else "auto"
     if plan.zero > 1 and plan.sharding == "torch":
@@ -259,6 +265,13 @@ def offloads(handed: Handed, title: str) -> bool:
             "Decide offload=parameters or none, or hand over to deepspeed."
         )
     return plan.offload == "parameters"
+
+
+def _need_sharding_of(handed: Handed, *ways: Sharding, title: str) -> None:
+    if handed.plan.sharding not in ways:
+        raise PlanError(
+            f"{title} shards as {' or '.join(ways)} does, and this plan has sharding={handed.plan.sharding}. Leave it out of --plan."
+        )
 
 
 def _need_sharding(handed: Handed, title: str) -> None:

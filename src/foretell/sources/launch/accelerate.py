@@ -9,7 +9,7 @@ from typing import Any, Final
 from foretell.errors import SourceError
 from foretell.sources.configs.files import read_entries
 
-_DEEPSPEED: Final = {  # option → variable
+_DEEPSPEED: Final = {  # option → variable; with DeepSpeed alone, micro-steps too
     "zero_stage": "ACCELERATE_DEEPSPEED_ZERO_STAGE",
     "gradient_accumulation_steps": "ACCELERATE_GRADIENT_ACCUMULATION_STEPS",
     "gradient_clipping": "ACCELERATE_GRADIENT_CLIPPING",
@@ -49,8 +49,6 @@ def environment_of(entries: Mapping[str, Any]) -> dict[str, str]:
         return found | _deepspeed(entries)
     if "use_fsdp" in entries or kind == "FSDP":
         return found | _fsdp(entries)
-    if (steps := entries.get("gradient_accumulation_steps")) is not None:
-        found["ACCELERATE_GRADIENT_ACCUMULATION_STEPS"] = str(steps)
     return found
 
 
