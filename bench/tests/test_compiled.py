@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
 from foretell_bench.checkout import ROOT
 from foretell_bench.measuring.compiled.blind import BLIND, drawn
 from foretell_bench.measuring.compiled.oracle import compared
 from foretell_bench.measuring.compiled.points import key, points
 from foretell_bench.measuring.compiled.rows import keys_of, rows
+from foretell_bench.studies.compiled import CompiledStep, figures
+from foretell_bench.studies.compiled_page import fill
 
 from foretell.graph import Graph, Layout, Op, Signature, Storage, Tensor
 from foretell.graph.operators import FUSED
@@ -27,12 +34,14 @@ def test_every_kernel_of_the_schedule_was_launched() -> None:
 
 def test_points_are_not_drawn_twice() -> None:
     keys = [key(point) for point in points()]
-    assert len(set(keys)) == len(keys) > 150
+    assert len(set(keys)) == len(keys) > 500
     assert keys_of(_STORE)
 
 
 def test_the_blind_part_is_what_was_drawn() -> None:
-    assert drawn(rows(_STORE)) == BLIND
+    first = [row for row in rows(_STORE) if "owners" in row]  # of the campaign that they were drawn from
+    assert len(first) == 48
+    assert drawn(first) == BLIND
 
 
 def test_a_step_that_has_the_scheduled_kernels_is_the_same() -> None:
@@ -55,3 +64,30 @@ _NODE = {
     "bytes": {"a": 32, "b": 32},
     "writes": [["b", ["float32", [4, 2], [2, 1]], "d0", [8], None]],
 }
+
+
+def _step(**changes: Any) -> CompiledStep:
+    step = CompiledStep(
+        source="tiny", family="made", mode="default", blind=False, kernels=(100, 101), same=1.0, device=(1.0, 1.1),
+        step=(2.0, 1.8), low=1.5, high=2.5, allocated=(100.0, 101.0), speed_up=(1.3, 1.25),
+    )  # fmt: skip
+    return replace(step, **changes)
+
+
+def test_a_step_that_was_captured_eager_is_counted_and_judges_no_forecast() -> None:
+    eager = _step(fused=False, device=(1.0, 9.0))
+    found = {figure.measure: figure.value for figure in figures([_step(), eager])}
+    assert found["captured as compiled, not eager"] == 0.5
+    assert found["device time, mean error"] == pytest.approx(0.1)
+    assert found["speed-ups over 5 %: their sign is right"] == 1.0
+    assert "step time of inference, mean error" not in found
+    assert [figure.value for figure in figures([eager])] == [0.0]
+
+
+def test_the_page_of_compiled_steps_is_filled_in(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- table: open -->\n<!-- end -->\n<!-- table: open families -->\n<!-- end -->\n")
+    fill(page, [_step(inference=True)])
+    text = page.read_text()
+    assert "10.0%" in text
+    assert "| made | 1 |" in text

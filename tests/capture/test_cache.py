@@ -232,6 +232,13 @@ def test_the_key_holds_settings_and_place(file: Path, monkeypatch: pytest.Monkey
     assert here != graph_cache.key("mine:linear", {})  # a module of the same name, in another project
 
 
+def test_the_key_holds_whether_torch_compiles(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = f"{file}:linear"
+    before = graph_cache.key(source, {})
+    monkeypatch.setenv("TORCH_COMPILE_DISABLE", "1")
+    assert graph_cache.key(source, {}) != before
+
+
 def test_the_key_holds_the_content_of_a_configuration(tmp_path: Path) -> None:
     config = tmp_path / "config.json"
     config.write_text('{"hidden_size": 64}')

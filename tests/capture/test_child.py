@@ -265,9 +265,10 @@ def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_fork_starts_clean(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a capture in the caller's process has left, and the modes that the caller is in, are not the child's."""
-    from foretell.capture.as_gpu import attention, eager
+    from foretell.capture.as_gpu import attention
+    from foretell.capture.compiled import wishes
 
-    monkeypatch.setattr(eager, "_compiled", ["an older model"])
+    monkeypatch.setattr(wishes._STATE, "wishes", [wishes._Wish(name="an older model", launched_by="code")])
     monkeypatch.setitem(attention.CALLS, attention.PREFERRED[0], 3)
     expected = capture(mlp()).content_hash
     with torch.no_grad():

@@ -41,6 +41,7 @@ def key(source: str, settings: Mapping[str, str]) -> str:
     where = [str(path.resolve()), digest(path)] if path.exists() else []
     if ":" in source and not where:  # a module is looked up from here
         where = [os.getcwd(), os.environ.get("PYTHONPATH", "")]
+    where.append(os.environ.get("TORCH_COMPILE_DISABLE", ""))  # decides what code that calls torch.compile runs
     return engine.digest(source, where, settings, _versions(), VERSION, rooms=_ROOMS)[:32]
 
 

@@ -8,26 +8,30 @@ from __future__ import annotations
 
 import contextlib
 import json
+import multiprocessing
 import os
+import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from foretell import errors
 from foretell.capture import box
+from foretell.capture.compiled import COMPILES
 from foretell.capture.explain import explain, is_ours, own_failure, words_of
 from foretell.capture.reads import Reads
 from foretell.errors import CaptureError, ForetellError, InputError, WorkloadError
 from foretell.graph import Graph
 from foretell.sources.scripts import Script
-from foretell.supervisor import Child, ChildEnded
+from foretell.supervisor import Child, ChildEnded, end_with_parent
 from foretell.units import Bytes, Seconds, parse_bytes
 from foretell.workload import Workload
 
 _GRACE: Final[Seconds] = 2.0  # to end in, once it has answered
+_LOOK: Final[Seconds] = 0.2  # how soon is seen that a run has crashed
 _PROGRESS: Final = b"\n"  # no answer begins so
 
 
@@ -46,23 +50,24 @@ def capture_script(
 ) -> tuple[Graph, dict[str, str]]:
     """As `capture_source`, of a training script; `report` hears where it is.
 
-    It is run again where it contradicts what a stand-in was taken to be, with what that use has shown.
+    Where it fails, or its process ends, once something was compiled, it is run again as it is written.
     """
-    guesses: dict[str, Any] = {}
-    while True:
-        request = json.dumps({"script": script.to_dict(), "guesses": guesses}).encode()
-        try:
-            return _ask(_new_interpreter, request, script.path, output, report)
-        except _Again as again:
-            guesses = again.guesses
+    heard: list[str] = []
 
+    def hear(where: str) -> None:
+        heard.append(where)
+        report(where)
 
-class _Again(Exception):  # a wish, not an error
-    """A script is to be run once more, with these guesses."""
+    def run(known: Mapping[str, Any]) -> tuple[Graph, dict[str, str]]:
+        request = json.dumps({"script": script.to_dict(), "known": known}).encode()
+        return _ask(_new_interpreter, request, script.path, output, hear)
 
-    def __init__(self, guesses: dict[str, Any]) -> None:
-        super().__init__()
-        self.guesses = guesses
+    try:
+        return run({})
+    except ForetellError:
+        if COMPILES not in heard:
+            raise
+    return run({COMPILES: "with its kernels the script did not come to its third step"})
 
 
 def capture_workload(workload: Workload, output: Output = None) -> tuple[Graph, dict[str, str]]:
@@ -127,8 +132,6 @@ def _ask(
         printed = child.printed
     head, _, graph = answer.partition(b"\n")
     answer_head = json.loads(head)
-    if "again" in answer_head:
-        raise _Again(answer_head["again"])
     if "error" in answer_head:
         words = f"\nIt printed:\n{printed}" if printed and answer_head.get("by") == "script" else ""
         raise getattr(errors, answer_head["error"])(answer_head["text"] + words)
@@ -169,8 +172,7 @@ def answer(link: Connection) -> None:
     entries = json.loads(request) if request.startswith(b"{") else {}
     if "script" in entries:
         box.enter()
-        side = _Side(link)
-        _serve(side, lambda: _trace_script(entries, side), by="script")
+        _run_script(Script.from_dict(entries["script"]), link, entries["known"])
         return
 
     def get_workload() -> Workload:
@@ -208,25 +210,64 @@ class _Side:
         os._exit(0)
 
 
-def _trace_script(entries: dict[str, Any], side: _Side) -> Graph:
+def _run_script(script: Script, link: Connection, known: dict[str, Any]) -> None:
+    """Returns in a fork that has answered; this process itself ends as that one does.
+
+    The script is run again where it contradicts what a stand-in was taken to be, with what that use has shown: each run is a
+    fork of a process that has loaded what every run needs, and that knows nothing of the run before.
+    """
+    _load_what_every_capture_needs()
+    import foretell.capture.script.run  # noqa: F401
+
+    while True:
+        reader, writer = multiprocessing.Pipe(duplex=False)
+        if not (run := os.fork()):
+            end_with_parent()
+            side = _Side(link)
+            _serve(side, lambda: _trace_script(script, side, known, writer), by="script")  # noqa: B023
+            return
+        writer.close()
+        ended = (0, 0)
+        while not reader.poll(_LOOK) and not ended[0]:  # a run that crashes may leave children that keep the pipe open
+            ended = os.waitpid(run, os.WNOHANG)
+        shown = b""
+        with contextlib.suppress(EOFError):
+            shown = reader.recv_bytes() if reader.poll() else b""
+        ended = ended if ended[0] else os.waitpid(run, 0)
+        if not shown:
+            _end_as(os.waitstatus_to_exitcode(ended[1]))
+        known = json.loads(shown)
+
+
+def _end_as(code: int) -> NoReturn:
+    """End with that exit code, or by that signal."""
+    if code < 0:
+        with contextlib.suppress(OSError):  # of one that cannot be caught
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+def _trace_script(script: Script, side: _Side, known: Mapping[str, Any], writer: Connection) -> Graph:
     from foretell.capture.script.guesses import Contradicted, Guesses
     from foretell.capture.script.run import trace_script
 
-    guesses = Guesses(entries["guesses"])
+    guesses = Guesses(known)
     try:
-        return trace_script(Script.from_dict(entries["script"]), side.report, side.refuse, guesses)
+        return trace_script(script, side.report, side.refuse, guesses)
     except Contradicted as error:
-        side.answer({"again": guesses.after(error.shown)})
-        raise
+        writer.send_bytes(json.dumps(guesses.after(error.shown)).encode())
+        os._exit(0)
 
 
 def _trace_workload(get_workload: Callable[[], Workload]) -> Graph:
     import torch
 
-    from foretell.capture.as_gpu import devices, eager
+    from foretell.capture.as_gpu import devices
+    from foretell.capture.compiled import wishes
     from foretell.capture.fallback import trace_or_run
 
-    eager.run_eagerly()
+    wishes.take_over()
     devices.mean_here()
     with torch.inference_mode(False), torch.enable_grad():  # whatever the caller of a fork was in
         return trace_or_run(get_workload())

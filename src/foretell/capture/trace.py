@@ -14,8 +14,9 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from foretell.capture.as_gpu import attention, behave_as_gpu, let_fake_tensors_pass_as_real
-from foretell.capture.as_gpu.eager import was_compiled
-from foretell.capture.compiled import is_captured_compiled
+from foretell.capture.compiled import is_captured_compiled, why_not_compiled, wishes
+from foretell.capture.compiled.caveats import caveat_of_a_model, caveats_of
+from foretell.capture.compiled.recorder import CompiledRecorder
 from foretell.capture.explain import words_of
 from foretell.capture.fusing import with_fused_kernels
 from foretell.capture.recorder import Recorder
@@ -41,33 +42,43 @@ def trace(workload: Workload) -> Graph:
 
 
 def _trace(workload: Workload) -> Graph:
+    """As it is written, but for what the user's own code compiles."""
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     values = Values(fake)
-    recorder = Recorder(values)
-    with fake, recorder:
-        return record(fake_step(workload, values), recorder, values)
+    recorder = CompiledRecorder(values)
+    wishes.compile_with(wishes.Compiler(recorder, lambda: why_not_compiled(workload)))
+    try:
+        with fake, recorder:
+            step = fake_step(workload, values)
+            warm = wishes.is_wished()
+            if warm:
+                step.run()
+            return record(step, recorder, values, warm=warm)
+    except Exception as error:
+        if not recorder.ran or isinstance(error, ForetellError):
+            raise
+        wishes.give_up(f"the compiler could not be asked ({words_of(error).partition(chr(10))[0][:200]})")
+        return _trace(workload)
 
 
 def _trace_compiled(workload: Workload) -> Graph:
     """As the compiler schedules it; the eager step, with a caveat, where the compiler cannot be asked."""
     from foretell.capture.compiled.model import compile_model  # loads Inductor, which takes seconds
-    from foretell.capture.compiled.recorder import CompiledRecorder
 
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     values = Values(fake)
     recorder = CompiledRecorder(values)
-    recorder.launched_by = "code" if workload.compile is True else "graph"
     try:
         with fake, recorder:
             step = fake_step(workload, values)
-            compile_model(step.model, recorder)
+            compile_model(step.model, recorder, "code" if workload.compile is True else "graph")
             step.run()
             return record(step, recorder, values, warm=True)
     except ForetellError:
         raise
     except Exception as error:
-        torch.compiler.set_stance("force_eager")
         why = words_of(error).partition("\n")[0][:200]
+        wishes.give_up(f"the compiler could not be asked ({why})")
         caveat = Caveat("compile-not-modelled", f"The compiler could not be asked ({why}); this is the eager step.")
         return _trace(replace(workload, compile=False, caveats=(*workload.caveats, caveat)))
 
@@ -269,9 +280,14 @@ def _caveats(step: Step, values: Values | None) -> Iterator[Caveat]:
     yield from workload.caveats
     if is_captured_compiled(workload):
         yield from _compiled_caveats(workload)
-    elif workload.compile or was_compiled(step.model):
-        wish = "compile=True" if workload.compile else "torch.compile"
-        yield Caveat("compile-not-modelled", f"{wish}: fused kernels are not modelled yet; this is the eager step.")
+    else:
+        if workload.compile:
+            yield Caveat(
+                "compile-not-modelled",
+                f"compile={workload.compile}: {why_not_compiled(workload)}; this is the eager step.",
+            )
+        if (found := wishes.found(step.model, workload.loss, workload.step)) is not None:
+            yield from caveats_of(found)
     if workload.attention is not None:
         yield from _attention_caveats(workload)
     if getattr(step.optimizer, "paged", False):
@@ -281,12 +297,7 @@ def _caveats(step: Step, values: Values | None) -> Iterator[Caveat]:
 
 
 def _compiled_caveats(workload: Workload) -> Iterator[Caveat]:
-    made_by = f"torch {torch.__version__.partition('+')[0]}"
-    yield Caveat(
-        "compiled",
-        f"Kernels are those that the compiler of {made_by} schedules for a Hopper board, priced as those of some thirty measured steps; "
-        "loss outside the model and optimizer run as written.",
-    )
+    yield caveat_of_a_model()
     if isinstance(workload.compile, str):
         left = {
             "reduce-overhead": "memory of CUDA graphs",

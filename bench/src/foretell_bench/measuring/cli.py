@@ -24,7 +24,11 @@ app = typer.Typer(
 @guarded
 def points(
     what: Annotated[
-        list[str], typer.Argument(metavar="WHAT…", help="steps, repeats, later, classics, five, or a campaign file.")
+        list[str],
+        typer.Argument(
+            metavar="WHAT…",
+            help="steps, repeats, later, classics, five, kinds, kinds-blind, kinds-operators, or a file.",
+        ),
     ],
     out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where record files go; a new folder.")],
     done: Annotated[
@@ -52,8 +56,8 @@ def compiled(
     done: Annotated[
         Path | None, typer.Option("--done", metavar="FILE", help="Rows that are measured already, packed.")
     ] = None,
-    seconds: Seconds = 585.0,
-    limit: Annotated[float, typer.Option("--limit", help="Seconds that compiling a round may take.")] = 120.0,
+    seconds: Annotated[float, typer.Option("--seconds", help="End after so long.")] = 560.0,
+    limit: Annotated[float, typer.Option("--limit", help="Seconds that compiling a point may take.")] = 120.0,
     workers: Annotated[int, typer.Option("--workers", min=1, help="Processes that compile side by side.")] = 14,
     device: Annotated[str, typer.Option("--device", help="As torch names it.")] = "cuda",
 ) -> None:

@@ -31,6 +31,22 @@ def replace_everywhere(owner: Any, name: str, value: Any) -> None:
         replace(owner, name, value)
 
 
+def replaced() -> int:
+    """How much has been replaced so far."""
+    return len(_replaced)
+
+
+def restore(since: int = 0) -> None:
+    """Torch as it was when so much had been replaced, for a compiler that reads its functions."""
+    for owner, name, original, _ in reversed(_replaced[since:]):  # some were replaced more than once
+        setattr(owner, name, original)
+
+
+def put_back(since: int = 0) -> None:
+    for owner, name, _, replacement in _replaced[since:]:
+        setattr(owner, name, replacement)
+
+
 def apply() -> None:
     _default_to_foreach()
     _convert_fake_tensors_in_place()
@@ -84,13 +100,11 @@ def _compile_the_originals() -> None:
     compile = torch.jit.script
 
     def script(obj: Any, optimize: Any = None, _frames_up: int = 0, **settings: Any) -> Any:
-        for owner, name, original, _ in reversed(_replaced):  # some were replaced more than once
-            setattr(owner, name, original)
+        restore()
         try:
             return compile(obj, optimize, _frames_up + 1, **settings)
         finally:
-            for owner, name, _, replacement in _replaced:
-                setattr(owner, name, replacement)
+            put_back()
 
     replace(torch.jit, "script", script)  # itself too: compiling one function compiles those it calls
 

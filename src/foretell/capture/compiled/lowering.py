@@ -20,8 +20,9 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
+from foretell.capture.as_gpu.devices import ACCELERATORS
 from foretell.capture.compiled.nodes import schedule_of
-from foretell.capture.compiled.recorder import CompiledRecorder
+from foretell.capture.compiled.recorder import CompiledRecorder, Launcher
 from foretell.capture.compiled.target import CUDA
 from foretell.errors import CaptureError
 
@@ -36,19 +37,24 @@ def check_version() -> None:
         )
 
 
-def backend(recorder: CompiledRecorder) -> Callable[[Any, Any], Any]:
+def backend(recorder: CompiledRecorder, launched_by: Launcher) -> Callable[[Any, Any], Any]:
     """A backend of torch.compile: Inductor's passes, with schedules of the target instead of code."""
 
     def inner(gm: torch.fx.GraphModule, inputs: Sequence[Any], **how: Any) -> Any:
-        schedule = _lowered(gm, inputs, bool(how.get("is_backward")), bool(how.get("is_inference")))
+        try:
+            schedule = _lowered(gm, inputs, bool(how.get("is_backward")), bool(how.get("is_inference")))
+        except Exception as error:
+            recorder.failures.append(f"{type(error).__name__}: {str(error).partition(chr(10))[0][:160]}")
+            raise
 
         def run(arguments: list[Any]) -> Any:
-            return schedule.run(arguments, recorder)
+            return schedule.run(arguments, recorder, launched_by)
 
         run._boxed_call = True  # type: ignore[attr-defined]
         return run
 
     def compile(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
+        _keep_on_the_host(gm)
         return compile_fx.compile_fx(gm, inputs, inner_compile=inner)
 
     return compile
@@ -108,6 +114,18 @@ def _move(own: torch.fx.GraphModule, fake: FakeTensorMode) -> None:
             node.meta["val"] = pytree.tree_map(lambda value: _moved(value, fake), node.meta["val"])
         node.args = torch.fx.node.map_aggregate(node.args, _device)
         node.kwargs = torch.fx.node.map_aggregate(node.kwargs, _device)
+
+
+def _keep_on_the_host(traced: torch.fx.GraphModule) -> None:
+    """Code may name the accelerator; passes compute constants, which they can on the CPU alone."""
+    for node in traced.graph.nodes:
+        node.args = torch.fx.node.map_aggregate(node.args, _host)
+        node.kwargs = torch.fx.node.map_aggregate(node.kwargs, _host)
+
+
+def _host(value: Any) -> Any:
+    named = value.partition(":")[0] if isinstance(value, str) else getattr(value, "type", None)
+    return torch.device("cpu") if isinstance(value, str | torch.device) and named in ACCELERATORS else value
 
 
 def _device(value: Any) -> Any:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch._guards import TracingContext
 
-from foretell.capture.recorder import Recorder
+from foretell.capture.recorder import Execution, Recorder
 from foretell.graph import Op, Signature
 from foretell.graph.operators import ENTERED, FUSED, LAUNCHED_BY
 
+Launcher = Literal["code", "graph"]  # what launches the kernels of a compiled function: its own code, or a CUDA graph
+
 
 class CompiledRecorder(Recorder):
-    launched_by = "code"  # or "graph": what is compiled is recorded in CUDA graphs
+    def __init__(self, execution: Execution | None = None) -> None:
+        super().__init__(execution)
+        self.ran = 0  # compiled functions, forward and backward
+        self.failures: list[str] = []  # of the compiler
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -25,16 +30,17 @@ class CompiledRecorder(Recorder):
     def _should_skip_dynamo(cls) -> bool:
         return True
 
+    @property
+    def is_traced(self) -> bool:
+        """A compiler is at work."""
+        return TracingContext.try_get() is not None
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if TracingContext.try_get() is not None:
+        if self.is_traced:
             return func(*args, **(kwargs or {}))
         return super().__torch_dispatch__(func, types, args, kwargs)
-
-    def modules_of(self, model: torch.nn.Module) -> contextlib.AbstractContextManager[None]:  # type: ignore[override]
-        """Schedules know the modules of their kernels; hooks would be traced with the step."""
-        return contextlib.nullcontext()
 
     @contextlib.contextmanager
     def unseen(self) -> Iterator[None]:
@@ -52,17 +58,23 @@ class CompiledRecorder(Recorder):
         return tensor
 
     @contextlib.contextmanager
-    def running(self, inputs: int) -> Iterator[None]:
+    def running(self, inputs: int, launched_by: Launcher) -> Iterator[None]:
         """A compiled function is called with as many tensors, and runs."""
+        self.ran += 1
+        before = self.marks, self.module
+        if self._phase() == "backward":
+            self.module = self._module_in_backward()
+        else:
+            self._module_of_node.setdefault(torch._C._autograd._get_sequence_nr() - 1, self.module)
         if self.recording:
-            signature = Signature(f"{ENTERED}.call", (), (), (("inputs", inputs), (LAUNCHED_BY, self.launched_by)))
-            signature = self._signatures.setdefault((ENTERED, inputs), signature)
+            signature = Signature(f"{ENTERED}.call", (), (), (("inputs", inputs), (LAUNCHED_BY, launched_by)))
+            signature = self._signatures.setdefault((ENTERED, inputs, launched_by), signature)
             self._ops.append(Op(signature, self._phase(), self.module, (), (), self.times))
-        before, self.marks = self.marks, ((LAUNCHED_BY, self.launched_by),)
+        self.marks = ((LAUNCHED_BY, launched_by),)
         try:
             yield
         finally:
-            self.marks = before
+            self.marks, self.module = before
 
     def _phase(self) -> str:
         return "backward" if torch._C._current_graph_task_id() != -1 else self.phase

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from foretell.capture.compiled.recorder import CompiledRecorder
+from foretell.capture.compiled.recorder import CompiledRecorder, Launcher
 
 Sizes = tuple[int, ...]
 
@@ -86,9 +86,9 @@ class Schedule:
     constants: Mapping[str, tuple[Sizes, Sizes, torch.dtype]]
     kept: dict[str, torch.Tensor] = field(default_factory=dict)  # constants, once made
 
-    def run(self, arguments: list[Any], recorder: CompiledRecorder) -> list[Any]:
+    def run(self, arguments: list[Any], recorder: CompiledRecorder, launched_by: Launcher) -> list[Any]:
         """What the compiled code returns; the caller's arguments are released as it does."""
-        with recorder.running(len(arguments)):
+        with recorder.running(len(arguments), launched_by):
             return self._run(arguments, recorder)
 
     def _run(self, arguments: list[Any], recorder: CompiledRecorder) -> list[Any]:
@@ -101,7 +101,7 @@ class Schedule:
         around = recorder.module
         with torch.no_grad():
             for entry in self.entries:
-                recorder.module = entry.module
+                recorder.module = ".".join(filter(None, (around, entry.module)))
                 self._step(entry, known, recorder)
                 for name in entry.ends:
                     known.pop(name, None)

@@ -15,7 +15,13 @@ _TRITON: Final = "triton"
 _VARIABLE: Final = re.compile(r"\b[A-Za-z_]\w*\b")
 _TWO: Final = ("FusedMixOrderReductions", "FusedNestedReductions")
 _BY_NAME: Final = {"triton_per": "persistent_reduction", "triton_red": "reduction"}
-_CALLS: Final = {"ModularIndexing": lambda a, b, c: a // b % c, "FloorDiv": lambda a, b: a // b, "Min": min, "Max": max}
+_CALLS: Final = {
+    "ModularIndexing": lambda a, b, c: a // b % c,
+    "FloorDiv": lambda a, b: a // b,
+    "Min": min,
+    "Max": max,
+    "Abs": abs,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,37 +1,108 @@
-"""Which steps are measured compiled: one of each architecture of the H200 dataset, and some again with CUDA graphs."""
+"""Which steps are measured compiled: named, hand-written and generated networks in turn, and some again with CUDA graphs."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Collection, Iterator
 from typing import Any, Final
 
+from foretell.design.blind import GENERATED, fold_of
+from foretell.sources.former_names import stored_source
 from foretell_bench.measuring.h200.architectures import FAMILY
+from foretell_bench.measuring.h200.kinds import points as kinds
 from foretell_bench.measuring.h200.points import STEPS
 
+Point = dict[str, Any]
 _SEED: Final = 37
-_WITH_GRAPHS: Final = 14
 _LEFT_OUT: Final = ("detection", "optical-flow", "ssm", "recurrent-vision")  # compile for many minutes, or not at all
 _DEAR: Final = ("forloop", "adafactor")  # optimizers of thousands of launches, which stay eager
+_TURN: Final = "named named hand named generated named inference named hand named generated graphs".split()
+_OF_TRAINING: Final = ("grad_accumulation", "clip_grad_norm", "checkpointing")
+_GENERATED: Final = 80
+_GRAPHS: Final = 40
+_HAND_BLIND: Final = 4  # one in so many of those that are hand-written
 
 
-def points() -> list[dict[str, Any]]:
-    """In an order whose beginning is a good spread."""
+def points(done: Collection[str] = ()) -> list[Point]:
+    """What is not done, in an order whose beginning is a good spread: networks that nobody measured first."""
+    known = {name.partition("?")[0] for name in done}
+    wanted = [point for point in _in_turn() if key(point) not in done]
+    return sorted(wanted, key=lambda point: point["mode"] == "default" and stored_source(point["source"]) in known)
+
+
+def key(point: Point) -> str:
+    """What names a point, so that it is not measured twice."""
+    settings = ",".join(f"{name}={value}" for name, value in sorted(point["settings"].items()))
+    return f"{stored_source(point['source'])}?{settings}#{point['mode']}"
+
+
+def _in_turn() -> list[Point]:
     draw = random.Random(_SEED)
+    named = _named(draw)
+    graphs = [{**point, "mode": "reduce-overhead"} for point in named[:_GRAPHS]]
+    rest: dict[str, Iterator[Point]] = {
+        "named": iter(named),
+        "inference": iter(_inference(draw, named)),
+        "hand": iter(_hand_written()),
+        "generated": iter(_generated(draw)),
+        "graphs": iter(graphs),
+    }
+    found: dict[str, Point] = {}
+    while rest:
+        for kind in _TURN:
+            point = next(rest[kind], None) if kind in rest else None
+            if point is None:
+                rest.pop(kind, None)
+            else:
+                found.setdefault(key(point), point)
+    return list(found.values())
+
+
+def _named(draw: random.Random) -> list[Point]:
+    """One step of each architecture of the H200 dataset."""
     by_source: dict[str, list[dict[str, str]]] = {}
     for point in STEPS:
         optimizer = point.settings.get("optimizer", "")
-        if FAMILY.get(point.source) not in _LEFT_OUT and not any(word in optimizer for word in _DEAR):
+        if _family(point.source) not in _LEFT_OUT and not any(word in optimizer for word in _DEAR):
             by_source.setdefault(point.source, []).append(dict(point.settings))
-    found = [
-        {"source": source, "settings": draw.choice(some), "family": FAMILY.get(source, ""), "mode": "default"}
-        for source, some in by_source.items()
-    ]
+    found = [_point(source, draw.choice(some), _family(source)) for source, some in by_source.items()]
     draw.shuffle(found)
-    found += [{**point, "mode": "reduce-overhead"} for point in found[:_WITH_GRAPHS]]
     return found
 
 
-def key(point: dict[str, Any]) -> str:
-    """What names a point, so that it is not measured twice."""
-    settings = ",".join(f"{name}={value}" for name, value in sorted(point["settings"].items()))
-    return f"{point['source']}?{settings}#{point['mode']}"
+def _inference(draw: random.Random, named: list[Point]) -> list[Point]:
+    """Some of them again, not trained."""
+    trained = [point for point in named if point["settings"].get("optimizer", "none") != "none"]
+    return [
+        _point(
+            point["source"],
+            {name: value for name, value in point["settings"].items() if name not in _OF_TRAINING}
+            | {"optimizer": "none"},
+            point["family"],
+        )
+        for point in draw.sample(trained, len(trained))
+    ]
+
+
+def _hand_written() -> list[Point]:
+    open_, blind = kinds.steps(blind=False), list(kinds.steps(blind=True))
+    found = []
+    for number, point in enumerate(open_, 1):
+        found.append(point)
+        if number % (_HAND_BLIND - 1) == 0 and blind:
+            found.append(blind.pop(0))
+    return [_point(p.source, dict(p.settings), kinds.family_of(p.source) or "") for p in found]
+
+
+def _generated(draw: random.Random) -> list[Point]:
+    """As their seeds drew them."""
+    sources = [f"{GENERATED}{seed}" for seed in draw.sample(range(1, 500), _GENERATED)]
+    return [_point(source, {}, fold_of(source)) for source in sources]
+
+
+def _point(source: str, settings: dict[str, str], family: str) -> Point:
+    return {"source": source, "settings": settings, "family": family, "mode": "default"}
+
+
+def _family(source: str) -> str:
+    return FAMILY.get(stored_source(source), "")

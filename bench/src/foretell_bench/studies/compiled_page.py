@@ -1,0 +1,28 @@
+"""The page of compiled steps: its tables, filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from foretell_bench.errors import Errors
+from foretell_bench.pages.benches import markdown, put_table
+from foretell_bench.studies.compiled import CompiledStep, figures
+
+
+def fill(path: Path, steps: Sequence[CompiledStep]) -> None:
+    """Tables of the open steps, or of the blind ones; those of the other part stay as they are."""
+    part = "blind" if all(step.blind for step in steps) else "open"
+    put_table(path, part, markdown(list(figures(steps))))
+    put_table(path, f"{part} families", "\n".join(_families(steps)) + "\n")
+
+
+def _families(steps: Sequence[CompiledStep]) -> Iterator[str]:
+    yield "| family | steps | device time, mean | step time, mean | peak allocated, mean |"
+    yield "|---|---|---|---|---|"
+    compiled = [step for step in steps if step.fused]
+    for family in sorted({step.family for step in compiled}):
+        own = [step for step in compiled if step.family == family]
+        columns = ([s.device for s in own], [s.step for s in own], [s.allocated for s in own])
+        means = (Errors.of([p for _, p in pairs], [m for m, _ in pairs]).mean for pairs in columns)
+        yield f"| {family or 'other'} | {len(own)} | " + " | ".join(f"{mean:.1%}" for mean in means) + " |"
