@@ -49,6 +49,7 @@ REFUSED = [
     pytest.param(
         "import torch\nm = torch.nn.Linear(2, 2).cuda()\no = torch.optim.SGD(m.parameters())", "script", ["makes an optimizer"], id="idle",
     ),
+    pytest.param("import torch\ntorch.zeros(4).view(2.5, 2)", "script", ["line 2", "script's own"], id="view"),
     pytest.param(
         "import torch\nx = torch.zeros(3, 3).cuda()\nx.cpu(nothing=1)",
         "foretell", ["not to blame", "foretell.Workload("], id="ours",

@@ -319,6 +319,9 @@ OLD = """
         totals = pd.DataFrame({"loss": [1.0, 2.0]})
         totals["loss"].values[:] = 0
         assert totals["loss"][1] == 0
+        assert totals.ix[1, 0] == totals.ix[1, "loss"] == 0
+    from torchvision.models.resnet import model_zoo
+    assert callable(model_zoo.load_url)
 
     class Endless(torch.utils.data.Sampler):
         def __init__(self, dataset):

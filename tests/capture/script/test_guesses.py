@@ -14,11 +14,15 @@ import foretell
 from foretell.capture.script.ended import Ended
 from foretell.capture.script.guesses import RUNS, Contradicted, Guesses
 from foretell.capture.script.misread import arrays_of_pictures, arrays_too_small, misread_texts
+from foretell.capture.script.pretend.files.arrays import known_array
 from foretell.capture.script.pretend.files.guessed import guessed
+from foretell.capture.script.pretend.files.lines import list_of_files
+from foretell.capture.script.pretend.files.shapeless import Unshaped
 from foretell.capture.script.revised import frames_of
 from foretell.capture.script.session import Session
 from foretell.capture.script.shapes import is_made_up, replaced, reshaped
 from foretell.capture.script.taking import contradictions
+from foretell.errors import CaptureError
 from tests.capture.script.conftest import Write
 
 
@@ -190,3 +194,46 @@ def test_arrays_that_are_too_small_to_cut_from_grow(session: Session) -> None:
 
 def ended_by(error: Exception) -> Ended:
     return Ended(script=foretell.Script(path="train.py", fake_data=True), error=error)
+
+
+def test_curves_along_a_sound_are_as_long_as_what_they_are_added_to(session: Session) -> None:
+    curve = known_array(session, "data/pitch/00001.npy", "", None)
+    assert curve.shape == (400,)
+    assert curve.min() == 1
+    assert [made["shape"] for made in replaced(session.guesses, 400, 111).values()] == [[111]]
+
+
+def test_keys_of_an_array_are_names_of_as_many_parts_as_are_taken(session: Session) -> None:
+    for arrays in (guessed(session, "data/train_2d.npz"), Unshaped(session, "data/train_3d.pth.tar", tensors=True)):
+        for key in list(arrays.keys()):
+            _subject, _action, name = key
+            assert not name.endswith("-sh")
+            rows, _ = arrays[key].shape
+            assert rows > 1000
+
+
+def test_lists_for_tests_are_shorter(session: Session) -> None:
+    train, test = (list_of_files(session, f"data/{name}_files.txt", "").readlines() for name in ("train", "test"))
+    assert len(train) == 8 * len(test) == 2048
+
+
+AGAIN = """
+    import os, signal
+    import numpy as np, torch
+
+    assert "first" not in globals()
+    first = np.load("data/first.npy")
+    rows, channels, times = first.shape
+    {then}
+    model = torch.nn.Linear(4, 4).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(5):
+        model(torch.randn(8, 4).cuda()).sum().backward()
+        optimizer.step(); optimizer.zero_grad()
+"""
+
+
+def test_every_run_begins_anew_and_a_crash_of_a_later_one_is_told(script: Write) -> None:
+    assert foretell.capture_graph(script(AGAIN.format(then=""), fake_data=True)).samples == 8
+    with pytest.raises(CaptureError, match="SIGTERM"):
+        foretell.capture_graph(script(AGAIN.format(then="os.kill(os.getpid(), signal.SIGTERM)"), fake_data=True))

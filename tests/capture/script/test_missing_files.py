@@ -198,7 +198,7 @@ def test_losses_that_a_module_keeps_are_new_and_data_without_an_end_does_not_end
     [
         ("/nowhere/imagenet/train", True), ("datasets/coco", True), ("given/by/argument", True), ("corpus.txt", True),
         ("out/images", False), ("project/characters", False), ("checkpoints/data", False), ("setting", False), ("data/x.yaml", False),
-        ("data/reports", False), ("data/reports/labels", False), ("data/images", True),
+        ("data/reports", False), ("data/reports/labels", False), ("data/images", True), ("trainsets/trainH", True),
     ],
 )  # fmt: skip
 def test_paths_of_data_are_told_from_those_of_results(path: str, wanted: bool) -> None:

@@ -14,6 +14,7 @@ from torch.distributed import fsdp as torch_fsdp
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import foretell
+from foretell.capture.compiled.wishes import Compiled, Left
 from foretell.capture.script.findings import Aside, Ddp, Findings, Fsdp, StandIn
 from foretell.capture.script.wrappers import data_parallel, ddp, deepspeed, fsdp, fully_shard
 from foretell.graph import Caveat
@@ -319,7 +320,8 @@ def test_a_hook_changes_what_is_sent_and_nothing_else(name: str) -> None:
 
 SCRIPT = foretell.Script(path="train.py", processes=2)
 CHANGES: dict[str, Any] = {
-    "world": 4, "degrees": {"tp": 2}, "wrapper": Fsdp(zero=3), "mixed": Precision(parameters="bf16", master="fp32"), "compiled": True,
+    "world": 4, "degrees": {"tp": 2}, "wrapper": Fsdp(zero=3), "mixed": Precision(parameters="bf16", master="fp32"),
+    "compiled": Compiled(left=(Left("step", "x"),)),
     "sync_batch_norm": True, "collectives": ("all_reduce",), "kernels": ("apex.x",), "stand_ins": (StandIn(what="pictures"),),
     "unmodelled": (Caveat("x-not-modelled", "x"),), "assumptions": ("a loss",), "asides": (Aside(what="evaluation", passes=8),),
     "fp8": "delayed",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import Any, Final
 
 import torch
@@ -49,13 +49,13 @@ class ByHand:
             self._on_update()
 
 
-def nodes_of(loss: torch.Tensor, ends: Iterable[Any] = ()) -> Iterator[Any]:
-    """What autograd will run for a loss; nodes that are `ends` lead no further. Those of leaves have a `variable`."""
-    seen: set[Any] = set(ends)
+def nodes_of(loss: torch.Tensor, ends: Container[int] = ()) -> Iterator[Any]:
+    """What autograd will run for a loss; nodes whose number is in `ends` lead no further. Those of leaves have a `variable`."""
+    seen: set[Any] = set()
     left: list[Any] = [loss.grad_fn]
     while left:
         node = left.pop()
-        if node is None or node in seen:
+        if node is None or node in seen or node._sequence_nr() in ends:
             continue
         seen.add(node)
         yield node

@@ -121,14 +121,14 @@ def result_of(place: Placement, out: Any) -> Result | None:
     return Result(leaves=tuple(leaves), structure=structure, plain=plain)
 
 
-def make_again(place: Placement, result: Result) -> Any:
-    """New tensors in place of those that came out; gradients that reach them go no further."""
+def make_again(place: Placement, result: Result, reached: Callable[[], None] | None = None) -> Any:
+    """New tensors in place of those that came out; gradients that reach them go no further, and `reached` hears of them."""
     made = [_tensor(place, leaf) if isinstance(leaf, _Like) else leaf for leaf in result.leaves]
     wanted = [i for i, leaf in enumerate(result.leaves) if isinstance(leaf, _Like) and leaf.learns]
     if wanted and torch.is_grad_enabled():
         with place.making():
             source = torch.empty((), requires_grad=True)
-        outputs = _EndOfGradients.apply(source, lambda: tuple(made[i] for i in wanted))  # type: ignore[no-untyped-call]
+        outputs = _EndOfGradients.apply(source, lambda: tuple(made[i] for i in wanted), reached)  # type: ignore[no-untyped-call]
         for i, tensor in zip(wanted, outputs, strict=True):
             made[i] = tensor
     return pytree.tree_unflatten(made, result.structure)
@@ -136,13 +136,18 @@ def make_again(place: Placement, result: Result) -> Any:
 
 class _EndOfGradients(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, source: torch.Tensor, make: Callable[[], tuple[torch.Tensor, ...]]) -> Any:
+    def forward(
+        ctx: Any, source: torch.Tensor, make: Callable[[], tuple[torch.Tensor, ...]], reached: Callable[[], None] | None
+    ) -> Any:
         ctx.set_materialize_grads(False)
+        ctx.reached = reached
         return make()
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> tuple[None, None]:
-        return None, None
+    def backward(ctx: Any, *gradients: Any) -> tuple[None, None, None]:
+        if ctx.reached is not None:
+            ctx.reached()
+        return None, None, None
 
 
 def _tensor(place: Placement, like: _Like) -> torch.Tensor:

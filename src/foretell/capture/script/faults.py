@@ -14,7 +14,7 @@ from foretell.capture.reads import OWN, is_library
 from foretell.capture.script.causes import known_cause
 from foretell.capture.script.ended import Ended, Fault, shown, workload_of
 
-_PASSED_ON: Final = re.compile(r"\*args, \*\*kwargs\)")  # a call of the script's that a function of ours hands on
+_PASSED_ON: Final = re.compile(r"\*\w+, \*\*\w+\)")  # a call of the script's that a function of ours hands on
 _NAMED: Final = 3  # stand-ins that a message names
 # What only tensors without contents raise, and what kernels that this machine does not have do.
 _WITHOUT_CONTENTS: Final = (

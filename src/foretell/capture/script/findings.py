@@ -9,6 +9,8 @@ from typing import Any, Final, Literal
 
 from torch.optim import Optimizer
 
+from foretell.capture.compiled.caveats import caveats_of
+from foretell.capture.compiled.wishes import Compiled
 from foretell.graph import Caveat
 from foretell.graph.notes import Note
 from foretell.plans import PlanTemplate
@@ -137,7 +139,7 @@ class Findings:
     fp8: Recipe | None = None  # how Transformer Engine scales the factors of products
     copies: tuple[Copies, ...] = ()  # of parameters, that sharded modules compute with
     optimizer: Optimizer | None = None  # that DeepSpeed's took the place of, so it updates nothing
-    compiled: bool = False
+    compiled: Compiled | None = None
     sync_batch_norm: bool = False
     collectives: tuple[str, ...] = ()  # that the script calls itself, in its step
     kernels: tuple[str, ...] = ()  # of packages that need a GPU, run as torch's own
@@ -185,8 +187,8 @@ class Findings:
             yield Note.brief("stand-in", stand_in.what, stand_in.assumed, decides_size=stand_in.decides_size)
         for kernel in self.kernels:
             yield Note.brief("kernel", kernel, "torch's own of the same kind")
-        if self.compiled:
-            yield Note.brief("left-out", "torch.compile", "the eager step")
+        for left in self.compiled.left if self.compiled is not None else ():
+            yield Note.brief("left-out", f"torch.compile of {left.what}", "the eager step")
         for aside in self.asides:
             yield Note.brief("cut-short", aside.caveat.text)
         for name in self.collectives:
@@ -197,10 +199,8 @@ class Findings:
             yield Note.brief("value", assumption)
 
     def caveats(self, script: Script) -> Iterator[Caveat]:
-        if self.compiled:
-            yield Caveat(
-                "compile-not-modelled", "torch.compile: fused kernels are not modelled yet; this is the eager step."
-            )
+        if self.compiled is not None:
+            yield from caveats_of(self.compiled)
         if (script.processes or 1) > 1 and self.wrapper is None and not self.degrees:
             yield Caveat(
                 "script-on-one-device",

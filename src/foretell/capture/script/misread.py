@@ -10,18 +10,16 @@ import numpy as np
 
 from foretell.capture.script.ended import Ended
 from foretell.capture.script.guesses import Guesses
+from foretell.capture.script.meant import SIDES, sides_meant
+from foretell.capture.script.prose import PROSE, QUOTED_WORD, TEXT
 from foretell.capture.script.shapes import LARGER, arrays, free_primes, is_made_up
 
-SENTENCE: Final = (
-    "the quick brown fox jumps over the lazy dog and runs away into the deep dark forest near the river bank "
-)
-PROSE: Final = re.compile(r"quick brown|fox jumps over")  # as every text that is made up has it
-_WORD: Final = re.compile(rf"""(['"])({"|".join(sorted(set(SENTENCE.split())))})\1""")  # of it, as an error quotes one
-TEXT: Final = "text of "  # what a guess about one begins with
 _NUMBERS: Final = re.compile(r"invalid literal for int|could not convert string to float")
 _EMPTY: Final = re.compile(
     r"empty range (for|in) rand|low >= high|stack expects each tensor to be equal size|high <= 0"
 )
+_SIZES: Final = re.compile(r"size|shape|dimension|broadcast|match|divisible|multiple|must be equal", re.IGNORECASE)
+_SQUARE: Final = (512, 512)  # sides that most nets can halve as often as they do
 _PICTURES: Final = {
     "to_pil_image": "pic",
     "fromarray": "obj",
@@ -36,7 +34,7 @@ def misread_texts(ended: Ended, guesses: Guesses) -> dict[str, Any]:
     else:
         kind, words = "names", str(error) if isinstance(error, ValueError) and _NUMBERS.search(str(error)) else ""
     texts = [what for what, made in guesses.made.items() if what.startswith(TEXT) and made == "words"]
-    is_prose = isinstance(words, str) and (PROSE.search(words) or _WORD.search(words))
+    is_prose = isinstance(words, str) and (PROSE.search(words) or QUOTED_WORD.search(words))
     return dict.fromkeys(texts[::-1][:1], kind) if is_prose else {}
 
 
@@ -66,3 +64,20 @@ def arrays_too_small(ended: Ended, guesses: Guesses) -> dict[str, Any]:
 
 def _larger(extent: int) -> int:
     return LARGER.get(extent, extent) if is_made_up(extent) else extent
+
+
+def pictures_of_other_sides(ended: Ended, guesses: Guesses) -> dict[str, Any]:
+    """Pictures that a net refuses: as large as the script's settings say, or square; where a name says it, turned."""
+    error = ended.error
+    is_of_sizes = isinstance(error, RuntimeError | ValueError) and _SIZES.search(str(error))
+    if not is_of_sizes and not isinstance(error, AssertionError):
+        return {}
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    height, width = sides_meant(at.tb_frame if at else None) or _SQUARE
+    for what, sides in [(what, made) for what, made in guesses.made.items() if what.startswith(SIDES)]:
+        for other in ([width, height], list(_SQUARE)) if what == SIDES else (sides[::-1],):
+            if guesses.is_new(what, other):
+                return {what: other}
+    return {}

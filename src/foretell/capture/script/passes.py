@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 from foretell.capture.as_gpu.patches import replace
 from foretell.capture.recorder import tensors_in
+from foretell.capture.script.acting import Acting
 from foretell.capture.script.by_hand import nodes_of
 from foretell.capture.script.calls import Call, Result, call_of, extrapolated, make_again, result_of
 from foretell.capture.script.findings import Aside
@@ -68,9 +69,12 @@ class Passes:
         self._rollouts: Counter[Any] = Counter()
         self._micro: deque[set[Any]] = deque()  # calls with gradients in each micro-step of this window
         self._replayed = False  # some of this micro-step
-        self._came_out: set[Any] = set()  # autograd nodes of what modules have returned in this micro-step
+        self._came_out: set[int] = (
+            set()
+        )  # numbers of the autograd nodes of what modules have returned in this micro-step
         self._spans: list[tuple[int, int]] = []  # numbers of nodes that were made in modules
         self._may_replay = True
+        self._acting = Acting(session.guesses)
 
     def install(self) -> None:
         run = nn.Module.__call__
@@ -162,8 +166,32 @@ class Passes:
         self.quiet += not module.training
         session.updates.begin()
         call = call_of(session.place, module, args, kwargs)
-        if call is None or call.learns or session.updates.updating:
+        if call is None or session.updates.updating:
             return run()
+        if not session.recorder.recording and self._acts(module, call):
+            return make_again(
+                session.place, self._memory[module].kinds[call.kind][call.sizes].result, self._acting.reached
+            )
+        out = run() if call.learns else self._micro_step(module, run, call)
+        if not session.recorder.recording:
+            self._note(module, call, out)
+        return out
+
+    def _acts(self, module: nn.Module, call: Call) -> bool:
+        """Whether nothing is learnt from it, as nothing was from its like."""
+        if not self._acting.is_dropped(module, (call.kind, call.sizes, call.learns)):
+            return False
+        past = self._memory.get(module, _Memory()).past(call)
+        return past is not None and past.result.plain and not _has_hooks(module)
+
+    def _note(self, module: nn.Module, call: Call, out: Any) -> None:
+        if not self._session.updates.window.backwards:
+            self._acting.ran(module, (call.kind, call.sizes, call.learns), out)
+            if call.learns:
+                self._remember(self._memory.setdefault(module, _Memory()), call, out, 0)
+
+    def _micro_step(self, module: nn.Module, run: Callable[[], Any], call: Call) -> Any:
+        session = self._session
         micro = len(session.updates.window.backwards)
         if self._may_replay and micro >= _RUNS and not session.recorder.recording and self._was_in_all(module, call):
             past = self._memory[module].past(call)
@@ -180,11 +208,13 @@ class Passes:
                 return out
             self._micro[micro].add((module, call.kind, call.sizes))
             self._remember(self._memory.setdefault(module, _Memory()), call, out, 0)
-            self._came_out.update(t.grad_fn for t in pytree.tree_leaves(out) if isinstance(t, torch.Tensor))
+            nodes = (t.grad_fn for t in pytree.tree_leaves(out) if isinstance(t, torch.Tensor))
+            self._came_out.update(node._sequence_nr() for node in nodes if node is not None)
         return out
 
     def before_backward(self, losses: Any) -> None:
         """Of a step that goes past what its modules return, as by a loss that they keep, no micro-step is left out."""
+        self._acting.forget()
         if len(self._session.updates.window.backwards) < _RUNS:
             nodes = (node for loss in tensors_in(losses) for node in nodes_of(loss, self._came_out))
             self._may_replay = self._may_replay and not any(map(self._is_inside, nodes))

@@ -21,7 +21,8 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from foretell.capture import sparse
 from foretell.capture.as_gpu.devices import ACCELERATORS
-from foretell.capture.recorder import Recorder, stored, tensors_in
+from foretell.capture.compiled.recorder import CompiledRecorder, Launcher
+from foretell.capture.recorder import stored, tensors_in
 from foretell.capture.script.batch import Fetch
 from foretell.capture.script.by_hand import WRITES
 from foretell.capture.script.host import HostMeter
@@ -181,7 +182,7 @@ class Placement:
         return like
 
 
-class ScriptRecorder(Recorder):
+class ScriptRecorder(CompiledRecorder):
     """Runs what the script does on the host for real, and what it does on the accelerator on fake tensors."""
 
     def __init__(self, placement: Placement) -> None:
@@ -212,6 +213,18 @@ class ScriptRecorder(Recorder):
             live = (self._live.get(loss.untyped_storage()._cdata) for loss in tensors_in(losses))
             self.losses += [number for number in live if number is not None]
 
+    @contextmanager
+    def running(self, inputs: int, launched_by: Launcher) -> Iterator[None]:
+        """What a compiled function makes lies on the accelerator."""
+        self.ops_on_device += 1
+        self.seen += 1
+        self.placement.here += 1
+        try:
+            with super().running(inputs, launched_by):
+                yield
+        finally:
+            self.placement.here -= 1
+
     @property
     def resident(self) -> frozenset[int]:
         """Storages that were there before the step and are no state of a model or an optimizer."""
@@ -230,6 +243,8 @@ class ScriptRecorder(Recorder):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if self.is_traced:  # by a compiler
+            return func(*args, **kwargs)
         if func is _DEVICE_QUERY:
             return CPU if isinstance(args[0], FakeTensor) else func(*args, **kwargs)
         if self.finished:

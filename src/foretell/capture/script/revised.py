@@ -11,7 +11,12 @@ from typing import Any, Final
 from foretell.capture.reads import OWN, is_library
 from foretell.capture.script.ended import Ended
 from foretell.capture.script.guesses import Guesses
-from foretell.capture.script.misread import arrays_of_pictures, arrays_too_small, misread_texts
+from foretell.capture.script.misread import (
+    arrays_of_pictures,
+    arrays_too_small,
+    misread_texts,
+    pictures_of_other_sides,
+)
 from foretell.capture.script.shapes import arrays, ranked, replaced, with_rank
 from foretell.capture.script.taking import contradictions, taken_apart
 from foretell.capture.script.unread import unread
@@ -125,5 +130,6 @@ def _another_rank(about: str, guesses: Guesses) -> _Shown:
 
 
 _FINDERS: Final[tuple[Callable[[Ended, Guesses], _Shown], ...]] = (
-    _former_indices, misread_texts, arrays_of_pictures, _refused_tensors, _unknown_names, arrays_too_small, _other_kinds, unread,
+    _former_indices, misread_texts, arrays_of_pictures, _refused_tensors, _unknown_names, arrays_too_small, _other_kinds,
+    pictures_of_other_sides, unread,
 )  # fmt: skip

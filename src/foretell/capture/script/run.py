@@ -12,8 +12,7 @@ from typing import Final
 import torch
 
 from foretell.capture.as_gpu import attention, behave_as_gpu, let_fake_tensors_pass_as_real
-from foretell.capture.as_gpu.eager import run_eagerly
-from foretell.capture.script import repository
+from foretell.capture.script import compiling, repository
 from foretell.capture.script.guesses import Guesses
 from foretell.capture.script.imports import once_imported
 from foretell.capture.script.pretend import (
@@ -103,6 +102,7 @@ def trace_script(
     _start_clean()
     with torch.inference_mode(False), torch.enable_grad():
         session = Session(script, guesses)
+        session.report = report
         Watch(session, report, refuse).start()
         for install in _STAND_INS:
             install(session)
@@ -129,12 +129,12 @@ def _start_clean() -> None:
 def _behave_as_gpu(session: Session) -> None:
     make_torchvision_importable()
     behave_as_gpu()
+    compiling.install(session)
     torch.set_num_threads(1)
 
 
 def _compute_where_tensors_lie(session: Session) -> None:
     attention.AROUND_MATH.append(session.place.made_with)
-    run_eagerly()
 
 
 def _follow_steps(session: Session) -> None:

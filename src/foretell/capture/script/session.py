@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import torch
 
-from foretell.capture.as_gpu.eager import was_compiled
+from foretell.capture.compiled import wishes
 from foretell.capture.dtypes import FLOATS
 from foretell.capture.script import advice
 from foretell.capture.script.batch import Batch, batch_of
@@ -46,6 +46,7 @@ class Session:
     def __init__(self, script: Script, guesses: Guesses | None = None) -> None:
         self.script = script
         self.guesses = guesses or Guesses()
+        self.report: Callable[[str], None] = lambda text: None  # to whoever waits for the capture
         self.findings = Findings()
         self.place = Placement()
         self.recorder = ScriptRecorder(self.place)
@@ -153,7 +154,7 @@ class Session:
             return  # nothing but updates ran on the accelerator: it trains on the host
         refuse_invented_sizes(self.updates.models.parameters(), self.guesses)
         assumptions = (*self.place.values.assumptions, *filter(None, [decisions()]))
-        self.find(compiled=was_compiled(), assumptions=assumptions, asides=tuple(self.passes.found()))
+        self.find(compiled=wishes.found(), assumptions=assumptions, asides=tuple(self.passes.found()))
         recorded = self.recorder.graph(
             name=self.script.name,
             training=True,

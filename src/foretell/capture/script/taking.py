@@ -40,6 +40,7 @@ def contradictions(frame: types.FrameType) -> Iterator[Given]:
     func, args = frame.f_locals.get("func"), frame.f_locals.get("args")
     if isinstance(func, torch._ops.OpOverload) and isinstance(args, tuple):
         yield from _of_operator(func, args)
+    yield from _of_normalization(frame)
     if frame.f_code is torch.functional.einsum.__code__:
         yield from _of_sum(frame.f_locals.get("equation"), frame.f_locals.get("operands"))
     both = frame.f_locals.get("input"), frame.f_locals.get("target")
@@ -70,6 +71,18 @@ def _of_operator(func: torch._ops.OpOverload, args: tuple[Any, ...]) -> Iterator
         for first, second in (shapes, shapes[::-1]):
             pairs = zip(reversed(first), reversed(second), strict=False)
             yield Given(shape=first, extents=tuple((a, b) for a, b in pairs if a != b and 1 not in (a, b)))
+
+
+def _of_normalization(frame: types.FrameType) -> Iterator[Given]:
+    """Of a picture, by the mean of each channel, as torchvision's function has it."""
+    tensor, mean = frame.f_locals.get("tensor"), frame.f_locals.get("mean")
+    if frame.f_code.co_name != "normalize" or not isinstance(tensor, torch.Tensor) or mean is None:
+        return
+    channels = mean.numel() if isinstance(mean, torch.Tensor) else len(mean)
+    if tensor.dim() < 3:
+        yield Given(shape=tuple(tensor.shape), more=3 - tensor.dim())
+    elif tensor.shape[-3] != channels:
+        yield Given(shape=tuple(tensor.shape), extents=((tensor.shape[-3], channels),))
 
 
 def _of_sum(equation: Any, operands: Any) -> Iterator[Given]:

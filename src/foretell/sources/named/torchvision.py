@@ -66,26 +66,30 @@ def segmentation(
 
 
 @takes_step_settings
-def detection(name: str, *, batch: int = 4, image_size: int = 800, classes: int = 91) -> Recipe:
-    """The sum of the model's own losses, on images of one size with a few random boxes each."""
+def detection(
+    name: str, *, batch: int = 4, image_size: int = 800, image_width: int | None = None, classes: int = 91
+) -> Recipe:
+    """The sum of the model's own losses, on images of one size with a few random boxes each; wider than high with a width."""
+    height, width = image_size, image_width or image_size
 
     def target() -> dict[str, torch.Tensor]:
-        corner = torch.rand(_BOXES_PER_IMAGE, 2) * (image_size * 0.6)
-        extent = torch.rand(_BOXES_PER_IMAGE, 2) * (image_size * 0.3) + 8
+        sides = torch.tensor([float(width), float(height)])
+        corner = torch.rand(_BOXES_PER_IMAGE, 2) * (sides * 0.6)
+        extent = torch.rand(_BOXES_PER_IMAGE, 2) * (sides * 0.3) + 8
         found = {
             "boxes": torch.cat([corner, corner + extent], 1),
             "labels": torch.randint(1, classes, (_BOXES_PER_IMAGE,)),
         }
         if name.startswith("maskrcnn"):
-            found["masks"] = torch.randint(2, (_BOXES_PER_IMAGE, image_size, image_size), dtype=torch.uint8)
+            found["masks"] = torch.randint(2, (_BOXES_PER_IMAGE, height, width), dtype=torch.uint8)
         if name.startswith("keypointrcnn"):
-            found["keypoints"] = torch.rand(_BOXES_PER_IMAGE, 17, 3) * image_size
+            found["keypoints"] = torch.rand(_BOXES_PER_IMAGE, 17, 3) * height
         return found
 
     return Recipe(
         name=name,
         model=lambda: models.get_model(name, weights=None, weights_backbone=None, num_classes=classes),
-        inputs=lambda: {"images": [torch.rand(3, image_size, image_size) for _ in range(batch)]},
+        inputs=lambda: {"images": [torch.rand(3, height, width) for _ in range(batch)]},
         targets=lambda: {"targets": [target() for _ in range(batch)]},
         forward=lambda model, b: model(b["images"]),
         loss=lambda model, b: sum(model(b["images"], b["targets"]).values()),

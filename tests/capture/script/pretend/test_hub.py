@@ -13,6 +13,7 @@ import foretell
 from foretell.capture.script.pretend.hub import diffusion, models, names, tokenizers
 from foretell.errors import WorkloadError
 from foretell.sources.named.hub import hub_models
+from foretell.sources.named.huggingface.architecture import text_part
 from tests.capture.script.conftest import Write
 
 pytest.importorskip("transformers")
@@ -107,6 +108,13 @@ def test_layers_that_are_loaded_in_four_bits_are_unpacked_for_each_product(scrip
     assert (graph.facts.parameters, graph.facts.untrained) == (768 * 769, 68_030_208)
 
 
+def test_a_model_in_eight_bits_is_where_its_layers_are_and_is_not_moved(script: Write) -> None:
+    eight = FOUR_BITS.replace("4bit", "8bit").replace(', "bnb_8bit_compute_dtype": "bfloat16"', "")
+    graph = foretell.capture_graph(script(eight, fake_data=True))
+    assert any("_int_mm" in op.target for op in graph.ops)
+    assert (graph.facts.parameters, graph.facts.untrained) == (768 * 769, 68_030_208)
+
+
 HERE = """
     import tokenizers, torch
     from transformers import AutoTokenizer
@@ -157,3 +165,10 @@ def test_models_of_an_older_library_are_built_where_there_are_no_weights(
     assert (stood_in, config.torch_dtype) == (["weights of gpt2"], torch.bfloat16)
     with pytest.raises(AttributeError):  # what is here is read as it is
         kind.from_pretrained(str(tmp_path), config=config)
+
+
+def test_a_configuration_that_does_not_tell_its_text_part_is_one_itself() -> None:
+    """As those of transformers before 4.41."""
+    before = SimpleNamespace(vocab_size=7)
+    assert text_part(before) is before
+    assert text_part(SimpleNamespace(get_text_config=lambda: before)) is before

@@ -33,6 +33,7 @@ def _pandas(module: Any) -> None:
     add(module, "np", sys.modules.get("numpy"))
     for kind in (module.DataFrame, module.Series):
         add(kind, "iteritems", kind.items)
+        add(kind, "ix", property(_ByNameOrPlace))
         add(kind, "as_matrix", lambda self, columns=None: (self if columns is None else self[columns]).to_numpy())
     values = module.Series.values.fget
 
@@ -48,6 +49,19 @@ def _pandas(module: Any) -> None:
     module.Series.values = property(writable)
     _read_words(module)
     _write_through()
+
+
+class _ByNameOrPlace:
+    """`table.ix[rows, columns]`: as they are called, or else as they lie."""
+
+    def __init__(self, table: Any) -> None:
+        self._table = table
+
+    def __getitem__(self, key: Any) -> Any:
+        try:
+            return self._table.loc[key]
+        except (KeyError, TypeError):
+            return self._table.iloc[key]
 
 
 def _write_through() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import types
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -54,7 +55,13 @@ def _size_of(dim: int, tensor: torch.Tensor, size: Any, scale_factor: Any) -> li
 
 
 # Weights are stood in for where torch's own function is called, so it is looked up then.
-_FROM_URLS: Final = {"load_state_dict_from_url": lambda *args, **how: torch.hub.load_state_dict_from_url(*args, **how)}
+def _from_url(*args: Any, **how: Any) -> Any:
+    return torch.hub.load_state_dict_from_url(*args, **how)
+
+
+_FROM_URLS: Final = {
+    "load_state_dict_from_url": _from_url, "model_zoo": types.SimpleNamespace(load_url=_from_url),
+}  # fmt: skip
 _EMPTY: Final = {"_new_empty_tensor": lambda tensor, shape: tensor.new_empty(shape)}
 _BLOCK: Final = {"ConvBNReLU": _convolution}
 _NAMES: Final[Mapping[str, Mapping[str, Any]]] = {

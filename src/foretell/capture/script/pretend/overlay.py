@@ -55,6 +55,11 @@ def is_there(path: Any) -> bool:
     return not _started or _started[-1].has(path) or _started[-1].exists(os.fsdecode(path))
 
 
+def is_ours(path: Any) -> bool:
+    """Whether a path lies where what is written lies: only what was written is there."""
+    return bool(_started) and os.path.abspath(os.fsdecode(path)).startswith(_started[-1].scratch)
+
+
 def found(path: Any) -> Any:
     """The path to read for one of the script's: its own, or where it has written it."""
     return _started[-1].found(path) if _started else path

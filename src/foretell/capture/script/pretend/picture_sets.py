@@ -13,8 +13,8 @@ import torch
 
 from foretell.capture.as_gpu.patches import replace
 from foretell.capture.script.imports import once_imported
+from foretell.capture.script.meant import classes_meant
 from foretell.capture.script.pretend import overlay
-from foretell.capture.script.pretend.files.classes import classes_meant
 from foretell.capture.script.pretend.files.sizes import PICTURE
 from foretell.capture.script.session import Session
 

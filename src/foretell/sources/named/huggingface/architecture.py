@@ -46,7 +46,7 @@ class Architecture:
         except Exception as problem:  # each library class checks in its own way
             how = f" with {', '.join(f'{k}={v}' for k, v in known.items())}" if known else ""
             raise SourceError(f"{self.name} cannot be configured{how}: {problem}") from problem
-        for part in (config, config.get_text_config()):
+        for part in (config, text_part(config)):
             if hasattr(part, "use_cache"):
                 part.use_cache = False
         if entry(config, "is_encoder_decoder") and entry(config, "decoder_start_token_id") is None:
@@ -67,6 +67,11 @@ class Architecture:
                 raise WorkloadError(f"{self.model} has no gradient checkpointing of its own. Leave out checkpointing.")
             model.gradient_checkpointing_enable()
         return model
+
+
+def text_part(config: Any) -> Any:
+    """The configuration of what reads the text; transformers before 4.41 has none of its own for it."""
+    return config.get_text_config() if hasattr(config, "get_text_config") else config
 
 
 def entry(config: Any, name: str) -> Any:

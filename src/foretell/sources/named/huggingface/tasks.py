@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from foretell.errors import SourceError
 from foretell.sources.named.adapters import Quantize, adapted, only_last_layers
-from foretell.sources.named.huggingface.architecture import Architecture, entry
+from foretell.sources.named.huggingface.architecture import Architecture, entry, text_part
 from foretell.sources.named.huggingface.objectives import KINDS, Objective, finished, loss_of, prepared
 from foretell.sources.named.recipe import MakeTensors, Recipe, parameters_of, takes_step_settings
 from foretell.workload import Workload
@@ -95,7 +95,7 @@ def task(name: str) -> Callable[[Build[P]], Build[P]]:
 
 
 def _tokens(config: Any, batch: int, seq: int, name: str) -> MakeTensors:
-    return lambda: {name: torch.randint(config.get_text_config().vocab_size, (batch, seq))}
+    return lambda: {name: torch.randint(text_part(config).vocab_size, (batch, seq))}
 
 
 def _labels(classes: int, *shape: int) -> MakeTensors:
@@ -149,8 +149,8 @@ def text_classification(
 ) -> Task:
     """Cross-entropy over one label a text."""
     config = architecture.configured_for_text(seq, layers, num_labels=classes)
-    if config.get_text_config().pad_token_id is None:  # decoders look for the last token that is not padding
-        config.get_text_config().pad_token_id = 0
+    if text_part(config).pad_token_id is None:  # decoders look for the last token that is not padding
+        text_part(config).pad_token_id = 0
     return Task(config=config, inputs=_tokens(config, batch, seq, "input_ids"), targets=_labels(classes, batch))
 
 
@@ -305,7 +305,7 @@ def image_text(architecture: Architecture, *, batch: int = 4, seq: int = 1024) -
         token = getattr(config, "image_token_id", None)
         token = int(token if token is not None else config.image_token_index)
         # Ordinary tokens come before the image's token, or there are plenty of them anyway.
-        ordinary = min(int(config.get_text_config().vocab_size), max(token, 1000))
+        ordinary = min(int(text_part(config).vocab_size), max(token, 1000))
         text = torch.randint(ordinary, (batch, seq - architecture.image_tokens))
         image = torch.full((batch, architecture.image_tokens), token)
         return {"input_ids": torch.cat([image, text], 1), "pixel_values": torch.randn(batch, 3, side, side)}

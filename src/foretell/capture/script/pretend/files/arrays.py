@@ -13,13 +13,16 @@ import torch
 from foretell.capture.script.pretend.files.callers import function_source
 from foretell.capture.script.pretend.files.guessed import INSIDE, guessed, reads_one_sample
 from foretell.capture.script.pretend.files.known_arrays import array_of_a_known_set
+from foretell.capture.script.pretend.files.sizes import size_of
 from foretell.capture.script.session import Session
-from foretell.capture.script.shapes import ROWS
+from foretell.capture.script.shapes import FRAMES, ROWS
 
 _TOKENS: Final = 2**24  # of a file of them
 _WORDS: Final = (10_000, 300)  # of a table of vectors
 _OF_TOKENS: Final = re.compile(r"token|fineweb|openwebtext|shard|corpus|input_ids|(^|_)ids($|_)", re.IGNORECASE)
 _OF_VECTORS: Final = re.compile(r"embed|vectors|glove|word2vec|w2v", re.IGNORECASE)
+_OF_PICTURES: Final = re.compile(r"(^|/)(images|imgs|rgbs?|frames|pictures)(/\w+)?$", re.IGNORECASE)
+_PICTURES: Final = 61  # of a file that has several: a prime, as extents are that are made up
 _OF_LABELS: Final = re.compile(r"label|target|class|(^|[_/])y(_|\.|$)", re.IGNORECASE)
 _OF_SPECTRA: Final = re.compile(r"(^|[_/\-])(mels?|spec|spectrogram)s?([_/\-.]|$)", re.IGNORECASE)
 _OF_CURVES: Final = re.compile(r"(^|[_/\-])(f0|pitch|energy|durations?|align(ment)?s?)s?([_/\-.]|$)", re.IGNORECASE)
@@ -41,12 +44,16 @@ def known_array(session: Session, path: str, key: str, frame: types.FrameType | 
         session.stand_in(f"tokens in {path}", f"{_TOKENS:,} of them")
         return np.zeros(_TOKENS, np.uint16)
     if _OF_SPECTRA.search(words):
-        session.stand_in(f"spectra in {path}", "80 × 400")
+        session.stand_in(f"spectra in {path}", f"80 × {FRAMES}")
         source = function_source(frame) if frame else ""
-        return np.zeros((400, 80) if ".T" in source or "transpose" in source else (80, 400), np.float32)
+        return np.zeros((FRAMES, 80) if ".T" in source or "transpose" in source else (80, FRAMES), np.float32)
     if _OF_CURVES.search(words):
-        session.stand_in(f"curves in {path}", "400 numbers")
-        return np.ones(400, np.float32)
+        curve = guessed(session, f"{path}{INSIDE}{key}" if key else path, [FRAMES])  # or a number for each letter
+        curve[...] = 1
+        return curve
+    if _OF_PICTURES.search(key):
+        width, height = size_of(path)
+        return guessed(session, f"{path}{INSIDE}{key}", [_PICTURES, height, width, 3], "uint8")
     if _OF_LABELS.search(key or path.rpartition("/")[2]):
         name = f"{path}{INSIDE}{key}" if key else path
         one = reads_one_sample(_getframe(1))

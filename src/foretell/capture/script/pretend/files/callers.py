@@ -28,6 +28,7 @@ _LOADERS: Final = (f"{os.sep}torchvision{os.sep}datasets{os.sep}folder.py", f"{o
 _STANDARD: Final = sysconfig.get_paths()["stdlib"] + os.sep
 _AWAITED: Final = frozenset(("FileNotFoundError", "OSError", "IOError", "EnvironmentError"))
 _ALL: Final = frozenset(("Exception", "BaseException"))
+_TELLING: Final = re.compile(r"(^|\.)(print|warn|warning|error|exception|info|debug|write|print_exc)$")
 _ENDING: Final = re.compile(r"^[*.]{0,3}\.?([A-Za-z][A-Za-z0-9]{1,6})$")
 _open: Final = builtins.open
 
@@ -97,7 +98,10 @@ def _ready_lines(path: str) -> tuple[tuple[int, int, bool], ...]:
 
 
 def _goes_on(handler: ast.ExceptHandler) -> bool | None:
-    """Whether it goes on after every error, or after missing files; None where it does not."""
+    """Whether it goes on after every error, or after missing files; None where it does not.
+
+    A handler that only says so does not do without the file: it is as one for every error.
+    """
     caught = {n.id for n in ast.walk(handler.type) if isinstance(n, ast.Name)} if handler.type else {"Exception"}
     ends = any(
         isinstance(node, ast.Raise) or (isinstance(node, ast.Call) and ast.unparse(node.func).endswith("exit"))
@@ -106,7 +110,13 @@ def _goes_on(handler: ast.ExceptHandler) -> bool | None:
     )
     if ends or not caught & (_AWAITED | _ALL):
         return None
-    return not caught & _AWAITED
+    return not caught & _AWAITED or all(map(_tells, handler.body))
+
+
+def _tells(statement: ast.stmt) -> bool:
+    """Whether it prints or logs, and no more."""
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(call, ast.Call) and _TELLING.search(ast.unparse(call.func)) is not None
 
 
 @functools.cache

@@ -134,7 +134,7 @@ def _checkpoints(session: Session) -> None:
         nonlocal missing
         file = file.name if isinstance(file, NotHere) else file
         path = os.fspath(file) if isinstance(file, str | os.PathLike) else ""
-        if path and "://" not in path and kinds.is_data(os.path.splitext(path)[0], kinds.Given(), os.getcwd()):
+        if path and "://" not in path and kinds.is_data(kinds.WEIGHTS.sub("", path), kinds.Given(), os.getcwd()):
             return Unshaped(session, path, tensors=True)
         session.stand_in(f"checkpoint {file}")
         missing = True
@@ -142,7 +142,7 @@ def _checkpoints(session: Session) -> None:
 
     def tolerant(read: Callable[..., Any], nothing: Callable[[], Any]) -> Callable[..., Any]:
         def load_state_dict(self: Any, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
-            if isinstance(state_dict, Checkpoint) or (
+            if isinstance(state_dict, Checkpoint | Unshaped | torch.Tensor) or (
                 missing and not state_dict
             ):  # or what the script has taken from it
                 return nothing()

@@ -20,10 +20,15 @@ from typing import Any, Final
 
 from foretell.capture.reads import is_library
 from foretell.capture.script.imports import once_imported
-from foretell.capture.script.misread import TEXT
 from foretell.capture.script.pretend import overlay
-from foretell.capture.script.pretend.files import documents, kinds, line_parts, lines, token_files, words
-from foretell.capture.script.pretend.files.callers import function_source, is_ready, reading_frame, source_of
+from foretell.capture.script.pretend.files import documents, kinds, line_parts, lines, sizes, token_files, words
+from foretell.capture.script.pretend.files.callers import (
+    function_source,
+    is_ready,
+    reading_frame,
+    source_of,
+    uses_of_line,
+)
 from foretell.capture.script.pretend.files.checkpoints import NotHere
 from foretell.capture.script.pretend.files.known_texts import known_text
 from foretell.capture.script.pretend.files.line_parts import WORDS, are_names
@@ -31,6 +36,7 @@ from foretell.capture.script.pretend.files.packed import FLOWS, IDX, PRIZE, digi
 from foretell.capture.script.pretend.files.sizes import PICTURE, is_grey, size_of
 from foretell.capture.script.pretend.files.unknown import ROWS, Document
 from foretell.capture.script.pretend.reading import or_else
+from foretell.capture.script.prose import TEXT
 from foretell.capture.script.session import Session
 
 RATE: Final = 16_000  # of a sound, each second
@@ -49,6 +55,7 @@ _SQUARE: Final = (256, 256)  # a picture of such an archive that does not say ho
 _BOX: Final = "0 0.5 0.5 0.25 0.25\n"  # as YOLO's: a class, and where its box is in the picture
 _VECTORS: Final = re.compile(r"glove|\.vec$|word2vec|w2v|fasttext|wiki\.|embed", re.IGNORECASE)
 _VOCABULARY: Final = 30_522  # as BERT's
+_UNPICKLED: Final = re.compile(r"\b\w*(pickle|pkl)\w*\.load\(", re.IGNORECASE)
 _WRITING: Final = frozenset("wax+")
 SETTINGS: Final[list[Callable[[str], str | None]]] = []  # files of settings that somebody knows by their path
 # As many different characters as plays of Shakespeare have.
@@ -166,6 +173,7 @@ class Contents:
         )
         documents.install(self._session)
         line_parts.know(self._session.guesses.known)
+        sizes.ask(self._session.guesses)
         lines.read_tables()
 
     def of(self, path: str, binary: bool) -> Any:
@@ -197,6 +205,8 @@ class Contents:
         if ending in kinds.SOUNDS:
             self._session.stand_in(f"sounds in {os.path.dirname(path) or '.'}", f"{SECONDS} s")
             return io.BytesIO(sound())
+        if binary and kinds.WEIGHTS.search(path.removesuffix(".zip")) and ".tar" in path:
+            return NotHere(path)
         if ending in (".zip", ".tar", ".tgz") or path.endswith((".tar.gz", ".tar.bz2")):
             size = size_of(path)
             open_size = size == PICTURE and _PACKED_FOR_GENERATORS in source_of(frame.f_code.co_filename)
@@ -205,7 +215,7 @@ class Contents:
                 f"archive {path}", "pictures {} × {}, 10 classes".format(*size), decides_size=open_size
             )
             return io.BytesIO(_archive(path, size))
-        if ending in (".pkl", ".pickle", ".p") and binary:
+        if binary and (ending in (".pkl", ".pickle", ".p") or _UNPICKLED.search(uses_of_line(frame))):
             if re.search(r"tokeni[sz]er|bpe", os.path.basename(path), re.IGNORECASE):
                 return io.BytesIO(pickle.dumps(words.Words(path, words.note(self._session, path))))
             self._note_document(path)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from foretell.capture.as_gpu.patches import replace
+from foretell.capture.script.pretend.files import evaluated
 from foretell.capture.script.pretend.files.checkpoints import NotHere
 from foretell.capture.script.pretend.files.guessed import INSIDE
 from foretell.capture.script.pretend.files.shapeless import Unshaped
@@ -35,6 +36,7 @@ def marked(file: Any, path: str) -> Any:
 
 def install(session: Session) -> None:
     _read_texts()
+    evaluated.install()
     load: Callable[..., Any] = pickle.load
 
     def loaded(file: Any, *args: Any, **kwargs: Any) -> Any:

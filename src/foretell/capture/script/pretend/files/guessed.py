@@ -13,7 +13,7 @@ import numpy as np
 
 from foretell.capture.reads import is_library
 from foretell.capture.script.guesses import Guesses
-from foretell.capture.script.pretend.files.line_parts import are_names
+from foretell.capture.script.pretend.files.line_parts import Word, are_names
 from foretell.capture.script.pretend.files.taken import unpacked
 from foretell.capture.script.pretend.files.unknown import Document
 from foretell.capture.script.session import Session
@@ -52,6 +52,19 @@ class Shape(tuple[int, ...]):
         if not -len(self) <= at < len(self):
             self.array.want_rank(self.before + (at + 1 if at >= 0 else -at))
         return super().__getitem__(at)
+
+
+class Name(Word):
+    """Of an array in a file: taken apart, it was several names."""
+
+    def __iter__(self) -> Iterator[Any]:
+        count = unpacked(_getframe(1))
+        return str.__iter__(self) if count is None else iter([Word(self)] * count)
+
+
+def names() -> list[Name]:
+    """Of arrays in a file."""
+    return [Name(f"{i:05}") for i in range(64)]
 
 
 class Guessed(np.ndarray[Any, Any]):
@@ -120,8 +133,8 @@ class Guessed(np.ndarray[Any, Any]):
         """An object where it has one, as arrays that pickle has written do."""
         return Document() if self.size > 1 and not at else super().item(*at)
 
-    def keys(self) -> list[str]:
-        return [f"{i:05}" for i in range(64)]
+    def keys(self) -> list[Name]:
+        return names()
 
     @property
     def attrs(self) -> Document:

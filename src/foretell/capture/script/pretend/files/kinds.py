@@ -34,7 +34,7 @@ _OUTPUTS: Final = re.compile(
     r"(^|[_\-./ ])(outs?|outputs?|logs?|logging|results?|runs?|exps?|experiments?|work_?dirs?|saved?|saves|saved_models?|"
     r"checkpoints?|ckpts?|models?|weights?|snapshots?|resume|load|init|name|config|pretrained?|tmp|temp|cache[sd]?|\.cache|"
     r"plots?|figs?|figures?|visuals?|tensorboard|wandb|lightning_logs|history|backup|preds?|predictions?|generated|"
-    r"best|last|latest|lock|tmp_.*|eval_results?)([_\-./ ]|\d*$)", re.IGNORECASE,
+    r"best|last|latest|lock|tmp_.*|tmp\w{8}|eval_results?)([_\-./ ]|\d*$)", re.IGNORECASE,
 )  # fmt: skip
 _DATA: Final = re.compile(
     r"data|corpus|corpora|im(a?)ges?|imgs?|pictures?|photos?|jpeg|labels?|masks?|annot|segmentation|wavs?|audios?|speech|"
@@ -43,7 +43,7 @@ _DATA: Final = re.compile(
     r"citeseer|pubmed|movielens|electricity|horse2zebra|facades|edges2|brats|kinetics|"
     r"(^|[_\-.])(train|trn|val|valid|validation|test|dev|trainval|splits?|source|clean|noisy|raw|texts?|mels?|clips|gt|lr|hr|"
     r"coco|voc|lfw|set5|set14|bsd|urban100|libri|lj|market|msmt|ptb|wiki|wmt|iwslt|imdb|glue|cora|ogb|ml|ett|traffic|weather|"
-    r"nyu|maps|monet|pairs|isic|chest|ct|mri|lits|synapse|nerf|llff|synthetic|ucf|hmdb|bookcorpus)([_\-.\d]|$)", re.IGNORECASE,
+    r"nyu|maps|monet|pairs|isic|chest|ct|mri|lits|synapse|nerf|llff|synthetic|ucf|hmdb|bookcorpus)(sets?)?([_\-.\d]|$)", re.IGNORECASE,
 )  # fmt: skip
 
 
@@ -96,9 +96,7 @@ def is_data(path: str, given: Given, start: str) -> bool:
         return True
     if _lies_in(whole, given.results):
         return False
-    cache = os.path.join(os.path.expanduser("~"), ".cache", "")  # where some keep data that they have downloaded
-    own = next((os.path.relpath(whole, root) for root in (start + os.sep, cache) if whole.startswith(root)), whole)
-    parts = [part for part in PurePath(own).parts if part not in (os.sep, "..")]
+    parts = _own_parts(whole, start)
     ending = ending_of(path)
     if ending and ending not in DATA and re.fullmatch(r"\.[a-z]\w{0,9}", ending):
         return False
@@ -107,11 +105,17 @@ def is_data(path: str, given: Given, start: str) -> bool:
     return any(_DATA.search(part) for part in parts)
 
 
+def _own_parts(whole: str, start: str) -> list[str]:
+    """Folders and name of a path, without those that the script lies in too: what these are called says nothing of data."""
+    cache = os.path.join(os.path.expanduser("~"), ".cache")  # where some keep data that they have downloaded
+    own = os.path.relpath(whole, cache if whole.startswith(cache + os.sep) else start)
+    return [part for part in PurePath(own).parts if part not in (os.sep, "..")]
+
+
 def may_be_data(path: str, start: str) -> bool:
     """Whether nothing speaks against it: it is not for results, settings or code."""
     whole = os.path.abspath(path)
-    own = os.path.relpath(whole, start) if whole.startswith(start + os.sep) else whole
-    parts = [part for part in PurePath(own).parts if part not in (os.sep, "..")]
+    parts = _own_parts(whole, start)
     return not (is_library(whole) or ending_of(path) in SETTINGS or any(_OUTPUTS.search(part) for part in parts))
 
 

@@ -12,12 +12,13 @@ from sys import _getframe
 from typing import Any, Final, SupportsIndex
 
 from foretell.capture.script.guesses import Guesses
-from foretell.capture.script.misread import SENTENCE, TEXT
 from foretell.capture.script.pretend.files.taken import compared, stored, unpacked
+from foretell.capture.script.prose import SENTENCE, TEXT
 from foretell.capture.script.shapes import alike
 
 WORDS: Final = SENTENCE
 TOKENS: Final = (1,) * 24
+CORNERS: Final = ("32", "32", "160", "160", "0")  # of a box, and its class
 _OF_PATHS: Final = re.compile(r"path|pth|file|name|img|image|mask", re.IGNORECASE)
 _OF_MASKS: Final = re.compile(r"(^|_)(lb|lbl|label|gt|mask|seg|ann|target)", re.IGNORECASE)
 _OF_LABELS: Final = re.compile(r"^(label|lbl|cls|target|y|class_?id|num|count|idx|index)s?$", re.IGNORECASE)
@@ -89,6 +90,20 @@ class Word(str):
         return [*other, *TOKENS] if isinstance(other, list) else str(other) + str(self)
 
 
+class Value(Word):
+    """What a line has behind its name: a number, or a box where it is taken apart once more."""
+
+    def split(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[Any]:
+        return Corners(map(Word, CORNERS)) if sep == "," else list(super().split(sep, maxsplit))
+
+
+class Corners(list[Any]):
+    """Of a box, and its class: as many of them as its reader takes apart."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(list(list.__iter__(self))[: unpacked(_getframe(1))])
+
+
 class Fields(list[Any]):
     """Parts of a line, as many as its reader takes it apart into."""
 
@@ -97,10 +112,11 @@ class Fields(list[Any]):
         super().__init__([self._part(str(first), 0), self._part(other, 1)])
 
     def _part(self, text: str, at: int) -> Word:
+        kind = Value if at else Word
         if self._file is None:
-            return Word(text)
+            return kind(text)
         origin = part_of(self._file, at)
-        made = Word(shown(origin, self._row, text))
+        made = kind(shown(origin, self._row, text))
         made.origin = origin
         return made
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from foretell.capture.as_gpu.patches import replace
-from foretell.capture.script.pretend.files.line_parts import NAMES, Line, Word, part_of
+from foretell.capture.script.pretend.files.line_parts import CORNERS, NAMES, Line, Word, part_of
 from foretell.capture.script.pretend.files.unknown import ROWS, Record
 from foretell.capture.script.session import Session
 
@@ -25,12 +25,11 @@ _ADDED: Final = re.compile(
 _BOXES: Final = re.compile(
     r"\bx_?min\b|\bx1\b|\bboxe?s?\b|\bbbox|num_boxes|num_faces|num_objs|\btruth\b", re.IGNORECASE
 )
-# Every part of a line but the first is taken apart again, at commas.
-_PARTS: Final = re.compile(r"\[1:\]")
+_OF_TESTS: Final = re.compile(r"(^|[_\-.])(test|eval)([_\-.]|$)", re.IGNORECASE)
+_TESTED: Final = 256  # names of a list for tests, which some scripts read as a whole before they train
 _COMMAS: Final = re.compile(r"""split\(["'],["']\)""")
 _LATER: Final = re.compile(r"""\.split\((|["'][ \\t]+["'])\)""")
 _MARKED: Final = re.compile(r"""startswith\(["']#["']\)|\[0\]\s*==\s*["']#["']""")
-_CORNERS: Final = ("32", "32", "160", "160", "0")  # of a box, and its class
 # A box of a face (left, top, width, height), five points with a flag each, and how clear it is.
 _FACE: Final = " ".join(["32 32 128 128", *["64 64 0.0"] * 5, "0.9"])
 
@@ -115,16 +114,13 @@ def list_of_files(session: Session, path: str, source: str, module: str = "") ->
         return List([f"{i:05}" for i in range(count)], path)
     names = _names(path, source)
     if _MARKED.search(source):
-        session.stand_in(f"list of files {path}", f"{ROWS:,} names, one box each")
+        session.stand_in(f"list of files {path}", f"{len(names):,} names, one box each")
         return io.StringIO("".join(f"# {name}\n{_FACE}\n" for name in names))
-    if _PARTS.search(source) and _COMMAS.search(source):
-        session.stand_in(f"list of files {path}", f"{ROWS:,} names, one box each")
-        return io.StringIO("".join(f"{name} {','.join(_CORNERS)}\n" for name in names))
     if _BOXES.search(source) and re.search(r"\.split\(", source) and re.search(r"float\(|int\(", source):
-        session.stand_in(f"list of files {path}", f"{ROWS:,} names, one box each")
+        session.stand_in(f"list of files {path}", f"{len(names):,} names, one box each")
         mark = "," if _COMMAS.search(source) else " "
-        return io.StringIO("".join(mark.join([name, *_CORNERS]) + "\n" for name in names))
-    session.stand_in(f"list of files {path}", f"{ROWS:,} names")
+        return io.StringIO("".join(mark.join([name, *CORNERS]) + "\n" for name in names))
+    session.stand_in(f"list of files {path}", f"{len(names):,} names")
     if ".split(" not in source and _LATER.search(module):
         return List([f"{name} {i % FEW_CLASSES}" for i, name in enumerate(names)], path)
     return List(names, path)
@@ -141,7 +137,8 @@ def _names(path: str, source: str) -> list[str]:
     first = zlib.crc32(path.encode()) % 97 * 10_000  # what is in one list is not in another
     # Some have the name of a class in them, before the last mark: one of the first in a list of classes.
     by_class = re.search(r"""split\(["']_["']\)""", source)
-    return [f"{folder}{f'{i % FEW_CLASSES:05}_' if by_class else ''}{first + i:06}{ending}" for i in range(ROWS)]
+    count = _TESTED if _OF_TESTS.search(os.path.basename(path)) else ROWS
+    return [f"{folder}{f'{i % FEW_CLASSES:05}_' if by_class else ''}{first + i:06}{ending}" for i in range(count)]
 
 
 def read_tables() -> None:

@@ -13,6 +13,7 @@ import torch
 from foretell.capture.as_gpu.patches import replace
 from foretell.capture.script.imports import once_imported
 from foretell.capture.script.pretend import overlay
+from foretell.capture.script.pretend.files.painted import painted
 from foretell.capture.script.pretend.files.sizes import PICTURE, is_grey, size_of
 from foretell.capture.script.pretend.reading import or_else
 from foretell.capture.script.session import Session
@@ -62,11 +63,11 @@ def _size(file: Any) -> tuple[int, int]:
     return size_of(os.fspath(file))
 
 
-def _blank(file: Any, flat: bool = False) -> Any:
-    width, height = _size(file)
-    return np.zeros(
-        (height, width) if flat else (height, width, len(_mode(file)) if _mode(file) != "L" else 3), np.uint8
-    )
+def _array(file: Any, flat: bool = False) -> Any:
+    """Of one channel, or of those that the file has: a mask that is read in colours has the same in each."""
+    mode = _mode(file)
+    made = painted(*_size(file), "L" if flat else mode)
+    return made if flat or mode != "L" else np.repeat(made[..., None], 3, axis=-1)
 
 
 def _note(session: Session, file: Any, what: str = "pictures") -> None:
@@ -97,7 +98,7 @@ def _opened(session: Session, image: Any) -> None:
     def either(fp: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(fp, str | os.PathLike) and _is_missing(fp):
             _note(session, fp)
-            made = image.new(_mode(fp), _size(fp))
+            made = image.fromarray(painted(*_size(fp), _mode(fp)))
             made.filename = os.fspath(fp)
             made.format = "PNG" if made.filename.lower().endswith(".png") else "JPEG"
             return made
@@ -113,7 +114,7 @@ def _read_by_opencv(session: Session, cv2: Any) -> None:
         if not _is_missing(filename) and (found := read(os.fspath(filename), flags, *args, **kwargs)) is not None:
             return found
         _note(session, filename)
-        return _blank(filename, flat=flags == 0 or (_mode(filename) == "L" and flags < 0))
+        return _array(filename, flat=flags == 0 or (_mode(filename) == "L" and flags < 0))
 
     class Video:
         """As cv2's: it has some frames."""
@@ -127,7 +128,7 @@ def _read_by_opencv(session: Session, cv2: Any) -> None:
 
         def read(self, *_: Any) -> tuple[bool, Any]:
             self._left -= 1
-            return self._left >= 0, np.zeros((_HEIGHT, _WIDTH, 3), np.uint8) if self._left >= 0 else None
+            return self._left >= 0, painted(_WIDTH, _HEIGHT, "RGB") if self._left >= 0 else None
 
         def get(self, which: int) -> float:
             known = {cv2.CAP_PROP_FRAME_COUNT: _FRAMES, cv2.CAP_PROP_FPS: _RATE}
@@ -155,7 +156,7 @@ def _read_as_arrays(session: Session, module: Any) -> None:
             if not _is_missing(file):
                 return read(file, *args, **kwargs)
             _note(session, file)
-            return _blank(file, flat=_mode(file) == "L")
+            return _array(file, flat=_mode(file) == "L")
 
         setattr(module, name, either)
 
@@ -166,7 +167,7 @@ def _decoded(session: Session, module: Any) -> None:
             if isinstance(file, torch.Tensor) or not _is_missing(file):
                 return read(file, *args, **kwargs)
             _note(session, file)
-            return torch.zeros(3, _HEIGHT, _WIDTH, dtype=torch.uint8)
+            return torch.from_numpy(np.atleast_3d(_array(file, flat=_mode(file) == "L"))).permute(2, 0, 1)
 
         return decode
 

@@ -12,7 +12,7 @@ import torch
 from foretell.capture.as_gpu.patches import replace
 from foretell.capture.script.pretend.files.arrays import Weights, known_array
 from foretell.capture.script.pretend.files.callers import user_frame
-from foretell.capture.script.pretend.files.guessed import INSIDE, guessed
+from foretell.capture.script.pretend.files.guessed import INSIDE, Name, guessed, names
 from foretell.capture.script.pretend.files.taken import unpacked
 from foretell.capture.script.pretend.files.unknown import Document
 from foretell.capture.script.session import Session
@@ -50,6 +50,15 @@ class Unshaped:
         """Of an array that has an object in it."""
         self._session.stand_in(f"contents of {self._path}")
         return Document()
+
+    def keys(self) -> list[Name]:
+        return names()
+
+    def values(self) -> list[Any]:
+        return [self[name] for name in names()]
+
+    def items(self) -> list[tuple[Name, Any]]:
+        return [(name, self[name]) for name in names()]
 
     def close(self) -> None:
         return None
@@ -104,9 +113,13 @@ def let_stand_ins_be_tensors() -> None:
     for name in ("from_numpy", "as_tensor", "tensor"):
         make: Any = getattr(torch, name)
 
-        def either(data: Any, *args: Any, make: Any = make, **kwargs: Any) -> Any:
+        def either(data: Any, *args: Any, make: Any = make, name: str = name, **kwargs: Any) -> Any:
             if isinstance(data, Unshaped):
                 data = np.asarray(data.whole())
+            if name == "from_numpy" and isinstance(
+                data, torch.Tensor
+            ):  # as a file of tensors has them that was of arrays
+                return data
             return data if isinstance(data, Weights) else make(data, *args, **kwargs)
 
         replace(torch, name, either)

@@ -6,7 +6,12 @@ import os
 import re
 from typing import Final
 
+from foretell.capture.script.guesses import Guesses
+from foretell.capture.script.meant import SIDES
+from foretell.capture.script.pretend.files import kinds
+
 PICTURE: Final = (500, 375)  # width and height of most of ImageNet
+_NEAR: Final = 3  # parts of a picture's path, of which each may say how large it is
 _KNOWN: Final = (
     (re.compile(r"nerf[_-]synthetic|blender"), (800, 800)),
     (re.compile(r"scene_?flow|frames_(clean|final)pass|monkaa|driving|flyingthings|disparity|\.pfm$"), (960, 540)),
@@ -19,6 +24,19 @@ _KNOWN: Final = (
 
 
 _GREY: Final = re.compile(r"omniglot|mnist(?!-?m)")  # MNIST-M's are coloured
+
+
+_unknown: list[Guesses] = []  # who knows how large pictures of other sets were shown to be
+
+
+def ask(guesses: Guesses) -> None:
+    """Pictures of sets that are not known are as large as an earlier run has shown."""
+    _unknown[:] = [guesses]
+
+
+def _guessed(what: str, usual: tuple[int, int]) -> tuple[int, int]:
+    width, height = _unknown[0].about(what, list(usual)) if _unknown else usual
+    return width, height
 
 
 def _own(path: str) -> str:
@@ -35,9 +53,11 @@ def is_grey(path: str) -> bool:
 def size_of(path: str) -> tuple[int, int]:
     """Width and height: a picture of low resolution is a part of the other's."""
     words = _own(path)
-    if sides := re.search(r"(?<![0-9])([0-9]{2,4})x([0-9]{2,4})(?![0-9])", words.replace("\\", "/").rpartition("/")[2]):
-        return int(sides[1]), int(sides[2])
-    width, height = next((size for known, size in _KNOWN if known.search(words)), PICTURE)
+    parts = words.replace("\\", "/").split("/")[::-1]
+    for name in parts[:_NEAR] if kinds.ending_of(words) in kinds.PICTURES else parts[:1]:
+        if sides := re.search(r"(?<![0-9])([0-9]{2,4})x([0-9]{2,4})(?![0-9])", name):
+            return _guessed(f"{SIDES} of {sides[0]}", (int(sides[1]), int(sides[2])))
+    width, height = next((size for known, size in _KNOWN if known.search(words)), None) or _guessed(SIDES, PICTURE)
     factor = re.search(r"[_/\\-]x([2348])(?![0-9])", words)
     low = re.search(r"(^|[_/\\-])(lr|low|lq|lrs|low_resolution)([_/\\-]|$|_bicubic)", words)
     part = int(factor[1]) if factor and low else 4 if low else 1

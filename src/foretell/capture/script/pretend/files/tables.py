@@ -6,12 +6,21 @@ import os
 import re
 import types
 from collections.abc import Callable
+from sys import _getframe
 from typing import Any, Final
 
 import numpy as np
 
+from foretell.capture.reads import is_library
 from foretell.capture.script.pretend import overlay
-from foretell.capture.script.pretend.files.callers import endings_in, function_source, is_ready, reading_frame, words_of
+from foretell.capture.script.pretend.files.callers import (
+    endings_in,
+    function_source,
+    is_ready,
+    reading_frame,
+    source_of,
+    words_of,
+)
 from foretell.capture.script.pretend.files.kinds import PICTURES
 from foretell.capture.script.pretend.files.known_tables import columns_of, ratings_in
 from foretell.capture.script.pretend.files.unknown import value_of
@@ -30,6 +39,8 @@ _READERS: Final = (
 )
 _BY_COLUMN: Final = ("groupby", "sort_values", "set_index", "drop_duplicates", "value_counts", "dropna")
 _LABELS: Final = ("label", "target", "class", "category", "y", "score", "rating", "sentiment", "polarity")
+_CELLS: Final = re.compile(r"\.(?:i?loc|ix|i?at)\[[^\[\],]+,\s*(\d+)\s*\]")  # of a column that has a number, no name
+_JOINED: Final = re.compile(r"join\([^()]*\.(?:i?loc|ix|i?at)\[[^\[\],]+,\s*(\d+)\s*\]")
 _DATES: Final = ("date", "datetime", "timestamp", "time")
 
 
@@ -90,7 +101,8 @@ def _made(pandas: Any, table: Any, how: dict[str, Any], frame: types.FrameType) 
     if names is not None and not callable(names):
         made = table({name: column(pandas, str(name), _ROWS, ending) for name in names})
     elif "header" in how and how["header"] is None:
-        made = table({i: column(pandas, str(i), _ROWS, ending) for i in range(_columns_used(frame))})
+        kinds = _numbered(frame, how.get("sep") or how.get("delimiter"))
+        made = table({i: column(pandas, kind, _ROWS, ending) for i, kind in enumerate(kinds)})
     else:
         made = table(index=pandas.RangeIndex(_ROWS))
     if (index := how.get("index_col")) is not None and isinstance(index, str) and index in made:
@@ -98,10 +110,18 @@ def _made(pandas: Any, table: Any, how: dict[str, Any], frame: types.FrameType) 
     return made
 
 
-def _columns_used(frame: types.FrameType) -> int:
-    """How many columns a function looks at by their number: two at least, a name and a label."""
-    found = re.findall(r"\[:,\s*:?(\d+)", function_source(frame))
-    return max([2, *(int(number) + 1 for number in found if int(number) < 1000)])
+def _numbered(frame: types.FrameType, mark: str | None) -> list[str]:
+    """Names for columns that are looked at by their number: two at least.
+
+    Transcripts, whose parts a bar divides, have a name and texts; a column that is joined to a folder has names of files.
+    """
+    module = source_of(frame.f_code.co_filename)
+    found = [*re.findall(r"\[:,\s*:?(\d+)", function_source(frame)), *_CELLS.findall(module)]
+    count = max([2, *(int(number) + 1 for number in found if int(number) < 1000)])
+    names = {int(number) for number in _JOINED.findall(module)}
+    if mark == "|":
+        return ["file", *["text"] * (count - 1)]
+    return ["filename" if i in names else str(i) for i in range(count)]
 
 
 def column(pandas: Any, name: str, rows: int, ending: str = ".jpg") -> Any:
@@ -163,6 +183,20 @@ def _table_class(pandas: Any) -> Any:
                 for name in ("filename", "label"):
                     super().__setitem__(name, column(pandas, name, len(self)))
             return self
+
+        @property
+        def columns(self) -> Any:
+            if is_library(_getframe(1).f_code.co_filename):
+                return super().columns
+            return pandas.DataFrame.columns.__get__(self._named())
+
+        @columns.setter
+        def columns(self, names: Any) -> None:
+            if not len(pandas.DataFrame.columns.__get__(self)):
+                for name in names:
+                    super().__setitem__(name, column(pandas, str(name), len(self)))
+            else:
+                pandas.DataFrame.columns.__set__(self, names)
 
         @property
         def iloc(self) -> Any:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from sys import _getframe
 from typing import Any, Final
 
+from foretell.capture.script.meant import classes_meant
 from foretell.capture.script.pretend import overlay
 from foretell.capture.script.pretend.files import kinds, listing, patterns
 from foretell.capture.script.pretend.files.callers import (
@@ -27,7 +28,6 @@ from foretell.capture.script.pretend.files.callers import (
     source_of,
     uses_of_line,
 )
-from foretell.capture.script.pretend.files.classes import classes_meant
 from foretell.capture.script.pretend.files.entries import Entries, Entry, is_looked_for_as_file, status
 from foretell.capture.script.pretend.files.line_parts import are_names
 from foretell.capture.script.pretend.files.packed import packer_of
@@ -72,7 +72,7 @@ class MissingFolders:
 
     def is_missing_data(self, path: Any, frame: types.FrameType | None) -> bool:
         """Whether a path that is not there would be data on the user's machine, and the user's code asks."""
-        if frame is None or isinstance(path, int):
+        if frame is None or isinstance(path, int) or overlay.is_ours(path):
             return False
         text = os.fsdecode(path)
         return bool(text) and (kinds.is_data(text, self._given, self._start) or self._was_listed(text))
@@ -83,7 +83,7 @@ class MissingFolders:
 
     def _is_wanted(self, path: Any, frame: types.FrameType | None) -> bool:
         """As `is_missing_data`, of a folder that is listed, or without which the script would end."""
-        if frame is None or isinstance(path, int) or self.is_missing_data(path, frame):
+        if frame is None or isinstance(path, int) or overlay.is_ours(path) or self.is_missing_data(path, frame):
             return self.is_missing_data(path, frame)
         return kinds.may_be_data(os.fsdecode(path), self._start) and not is_ready(frame, os.fsdecode(path))
 
@@ -184,7 +184,8 @@ class MissingFolders:
         """What to call a folder, and how many files it has: few where it is one of many that a listing has made up."""
         path = os.path.abspath(folder)
         if path in self._folders:
-            return f"folders of {os.path.dirname(path)}", FILES // FOLDERS
+            siblings = sum(os.path.dirname(other) == os.path.dirname(path) for other in self._folders)
+            return f"folders of {os.path.dirname(path)}", FILES // max(siblings, FOLDERS)
         outer, inner = os.path.dirname(path), path
         while outer != inner:
             if os.path.basename(inner) in self._listed.get(outer, {}).values():

@@ -152,10 +152,10 @@ def _built(session: Session, cls: Any, name: str, config: Any, kwargs: Mapping[s
     _tie(model)
     model.eval()
     model.name_or_path = config._name_or_path = name
-    quantize(model, kwargs)
     if (device := kwargs.get("device_map")) is not None:
         model.to("cpu" if device == "cpu" else "cuda")
         model.hf_device_map = {"": 0}
+    quantize(model, kwargs)  # last: one of 8 bits refuses to be moved
     loading: dict[str, list[str]] = {
         key: [] for key in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs")
     }

@@ -1,0 +1,68 @@
+"""What the script's own settings say of its data: how many classes there are, and how large its pictures are."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from foretell.capture.reads import is_library
+
+SIDES: Final = "width and height of pictures"  # what the guess about those of a set that nobody knows is called
+_CLASSES: Final = re.compile(
+    r"(num|n|nb|number)_?(of_)?(class|classes|cls|domains|labels|identities|categories)|nclass(es)?", re.IGNORECASE
+)
+_SIDES: Final = re.compile(
+    r"(im(age)?|img|picture|photo|input|train|crop|fine|load)?_?(size|sz|shape|resolution|res|dim)s?|patch_?size",
+    re.IGNORECASE,
+)
+_SETTINGS: Final = frozenset("args arg opt opts options config cfg conf params hparams flags settings".split())
+_LARGEST: Final = 100_000  # classes
+_LEAST, _GREATEST = 16, 4096  # points of a side
+
+
+def classes_meant(frame: types.FrameType | None) -> int | None:
+    """Of the innermost function that knows it, or of the module's names."""
+    found: int | None = next(_meant(frame, _CLASSES, _counts), None)
+    return found
+
+
+def sides_meant(frame: types.FrameType | None) -> tuple[int, int] | None:
+    """Height and width of pictures that a setting names."""
+    found = next(_meant(frame, _SIDES, _is_size), None)
+    if found is None:
+        return None
+    sides = [found, found] if isinstance(found, int) else [side for side in found if side >= _LEAST]
+    return sides[0], sides[1]
+
+
+def _meant(frame: types.FrameType | None, named: re.Pattern[str], fits: Callable[[Any], bool]) -> Iterator[Any]:
+    while frame is not None:
+        if not is_library(frame.f_code.co_filename):
+            yield from _values(frame.f_locals, named, fits)
+            yield from _values(frame.f_globals, named, fits)
+        frame = frame.f_back
+
+
+def _values(names: Mapping[str, Any], named: re.Pattern[str], fits: Callable[[Any], bool]) -> Iterator[Any]:
+    for name, value in list(names.items()):
+        if named.fullmatch(name) and fits(value):
+            yield value
+        elif isinstance(value, argparse.Namespace) or (name.lower() in _SETTINGS and not isinstance(value, type)):
+            inner = value if isinstance(value, Mapping) else getattr(value, "__dict__", None)
+            inner = inner if isinstance(inner, Mapping) else {}
+            yield from (v for k, v in list(inner.items()) if isinstance(k, str) and named.fullmatch(k) and fits(v))
+
+
+def _counts(value: Any) -> bool:
+    return type(value) is int and 1 < value <= _LARGEST
+
+
+def _is_size(value: Any) -> bool:
+    """A side, or two of them with nothing else but channels."""
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        sides = [side for side in value if type(side) is int and _LEAST <= side <= _GREATEST]
+        return len(sides) == 2 and len(value) <= 3
+    return type(value) is int and _LEAST <= value <= _GREATEST
