@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Iterator
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -38,6 +39,29 @@ def test_nothing_breaks(target: Target) -> None:
 
 def test_every_target_runs_here() -> None:
     assert not MISSING
+
+
+@pytest.mark.parametrize(("name", "number"), [("catalog", 1542), ("model", 129), ("model", 528)])
+def test_cases_of_tables_and_arrays_that_are_empty_are_made(name: str, number: int) -> None:
+    assert run_case(TARGETS[name], number, seed=77, seconds=60).category in FINE
+
+
+def test_requests_are_answered_before_they_are_broken() -> None:
+    """A body that is refused unread is no case: bodies need the type that clients send."""
+    from tests.fuzz.targets import service
+
+    asks, graph = service.client()
+    for path, question in service.questions(graph).items():
+        answer = asks.post(path, json=question)
+        assert answer.is_success, (path, answer.text)
+    rng = Random(0)
+    refused = 0
+    for _ in range(60):
+        try:
+            service.case(rng)
+        except InputError:
+            refused += 1
+    assert refused < 54
 
 
 @given(st.text(alphabet="0123456789x×h200t4@ib-4g,/+:._e \x1b\ud800", max_size=60))

@@ -11,7 +11,9 @@ from foretell.report.compare import Compared, comparison_page
 from foretell.report.html import page
 from foretell.report.plan import _Axis, between
 from foretell.report.schedule import passes
+from foretell.report.timeline import timeline_chart
 from foretell.serve.listener.pages.accuracy import slower_or_faster
+from foretell.simulate.timeline import Span, Timeline
 from foretell.units import show_kwh, show_share
 
 
@@ -42,6 +44,20 @@ def test_a_pipeline_is_drawn_by_stage_and_micro_batch() -> None:
     drawn = page([f])
     assert "Schedule of the pipeline" in drawn
     assert "Schedule of the pipeline" not in page([foretell.forecast(graph, "h100-sxm", model="roofline")])
+
+
+def test_rows_of_a_timeline_have_their_whole_names() -> None:
+    """They were cut at fourteen letters: two rows of a stage were both "stage 0 networ"."""
+    streams = ["device", "network", "network pipeline"]
+    spans = tuple(
+        Span(f"stage {stage}", stream, "work", "", "forward", 0.1 * stage, 0.5, 0) for stage in range(2) for stream in streams
+    )  # fmt: skip
+    drawn = timeline_chart(Timeline(spans=spans, makespan=1.0, period=1.0), name="t", width=960)
+    for stage in range(2):
+        for stream in streams:
+            assert f">stage {stage} {stream}</text>" in drawn
+    left = min(float(x) for x in re.findall(r'class="segment" x="([0-9.]+)"', drawn))
+    assert left > 6 * len("stage 0 network pipeline"), "the names lie left of what is drawn"
 
 
 def test_unequal_batches_are_compared_by_sample() -> None:

@@ -1,6 +1,6 @@
 """What keeps people from using a page: names that are missing, ids that are twice, letters too pale to read.
 
-`$FORETELL_AXE` names a file `axe.min.js` of axe-core (npm pack axe-core), whose serious findings are then listed too.
+`$FORETELL_AXE` names a file `axe.min.js` of axe-core (npm install axe-core), whose serious findings are then listed too.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.serve.browser import Browser
 
+AXE = "FORETELL_AXE"
 _OWN = r"""(() => {
   const found = [], seen = new Set();
   const shown = (e) => e.checkVisibility({visibilityProperty: true, opacityProperty: true});
@@ -72,7 +73,7 @@ _AXE = """axe.run(document, {runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa
 def serious(person: Browser) -> list[str]:
     """Nothing, on a page that all can use."""
     found = list(person.evaluate(_OWN))
-    if path := os.environ.get("FORETELL_AXE"):
+    if path := os.environ.get(AXE):
         person.evaluate(Path(path).read_text(encoding="utf-8") + ";0")
         found += person.evaluate(_AXE)
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -9,10 +10,12 @@ import pytest
 
 pytest.importorskip("fastapi")
 
+from foretell.graph import Graph
 from foretell.serve.access.keys import make_key
+from foretell.serve.client import Client
 from foretell.serve.database.connect import Database
 from foretell.serve.inference_engine import InferenceEngine
-from tests.serve.accessible import serious
+from tests.serve.accessible import AXE, serious
 from tests.serve.browser import Browser
 from tests.serve.conftest import BASES, listening
 
@@ -117,6 +120,27 @@ def test_to_compare_to_look_back_and_to_find_devices(address: str, tmp_path: Pat
         person.click("#catalog th a")
         person.wait("location.search.includes('sort=name') && location.search.includes('find=h200')")
         assert person.console == []
+
+
+@pytest.mark.skipif(AXE not in os.environ, reason=f"${AXE} names no axe.min.js (npm install axe-core)")
+@pytest.mark.parametrize("width", [1280, 390])
+def test_axe_finds_nothing_serious(address: str, tmp_path: Path, width: int) -> None:
+    """Every kind of page, light and dark; what a forecast and a comparison show, too."""
+    assert CHROMIUM is not None
+    with Client(address) as service:
+        graph = service.send_graph(Graph.load(BASES / "cnn.graph"))
+    asked = (
+        f"/ask?graph={graph}&on=8xh100-sxm&plan=dp=8",
+        f"/compare?graph={graph}&on=h200&on=l40s",
+        "/signin",
+        "/nothing",
+    )
+    with Browser(CHROMIUM, tmp_path / "profile") as person:
+        for dark in (False, True):
+            person.resize(width, dark=dark)
+            for place in (*PLACES, *asked):
+                person.go(address + place)
+                assert serious(person) == [], (place, dark)
 
 
 def test_signing_in_and_out(engine: InferenceEngine, tmp_path: Path) -> None:

@@ -44,12 +44,15 @@ def test_an_answer_is_exactly_that_of_the_library(open_service: Open, database_u
         "graph": send(client, graph_file),
         "on": "2xh100-sxm",
         "plan": "dp=2",
-        "conditions": {"jitter": 0.01, "host": "epyc-turin"},
+        "conditions": {"jitter": 0.01, "host": "epyc-turin", "software": "torch-1.13"},
     }
     answer = client.post("/v1/forecasts", json=asked)
     assert asked["graph"] == graph.content_hash
     expected = foretell.forecast(
-        graph, "2xh100-sxm", "dp=2", conditions=foretell.Conditions(jitter=0.01, host="epyc-turin")
+        graph,
+        "2xh100-sxm",
+        "dp=2",
+        conditions=foretell.Conditions(jitter=0.01, host="epyc-turin", software="torch-1.13"),
     )
     assert answer.json() == json.loads(expected.to_json())
 
@@ -65,6 +68,17 @@ def test_an_answer_is_found_again_after_a_restart(open_service: Open, database_u
     listed = client.get("/v1/forecasts").json()
     assert [(each["cluster"], each["plan"]) for each in listed] == [("h200", "dp=1")]
     assert client.get(f"/v1/forecasts/{listed[0]['id']}").content == first.content
+
+
+def test_a_cluster_is_read_once_for_each_state_of_the_catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new question looks at its cluster four times: to check it, to name the answer here and in the worker, to price it."""
+    question = ForecastRequest(graph="0" * 64, on="24x8xh100-sxm")
+    first = question.arguments(None)["on"]
+    assert question.arguments(None)["on"] is first
+    (tmp_path / "devices").mkdir()
+    (tmp_path / "devices" / "my-gpu.toml").write_text("")
+    monkeypatch.setenv("FORETELL_CATALOG", str(tmp_path))
+    assert question.arguments(None)["on"] is not first
 
 
 def test_arrays_of_a_profile_that_were_fitted_again_name_another_answer(tmp_path: Path) -> None:

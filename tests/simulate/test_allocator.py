@@ -100,3 +100,23 @@ def test_a_repeated_pattern_needs_no_more_memory_the_second_time(sizes: list[int
             allocator.release(block)
         first = allocator.reserved
     assert allocator.reserved == first
+
+
+def test_what_another_stream_still_uses_is_not_given_to_the_next() -> None:
+    allocator = CachingAllocator()
+    number = allocator.retire(allocator.allocate(64 * MIB))
+    assert allocator.allocated == 0
+    allocator.allocate(64 * MIB)
+    assert allocator.reserved == 128 * MIB
+    allocator.reclaim(number)
+    allocator.allocate(64 * MIB)
+    assert (allocator.allocated, allocator.reserved) == (128 * MIB, 128 * MIB)
+
+
+def test_a_full_device_waits_for_other_streams() -> None:
+    allocator = CachingAllocator(capacity=100 * MIB)
+    number = allocator.retire(allocator.allocate(64 * MIB))
+    allocator.allocate(80 * MIB)
+    assert allocator.reserved == 80 * MIB
+    allocator.reclaim(number)  # it was, when the device was full
+    assert allocator.allocated == 80 * MIB

@@ -1,4 +1,4 @@
-"""Replaying lifetimes: what is held, at the peak and after, against hand arithmetic."""
+"""Replaying lifetimes: what is retained, at the peak and after, against hand arithmetic."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from foretell.graph import Graph, Op, Signature, Storage
 from foretell.simulate.allocator import OutOfMemory
-from foretell.simulate.memory import allocated_at_least, peak_op, replay
+from foretell.simulate.memory import Retained, allocated_at_least, peak_op, replay
 from foretell.units import MIB
 
 NOTHING = Signature("aten.relu.default", (), ())
@@ -75,3 +75,12 @@ def test_the_peak_is_found_without_an_allocator() -> None:
     assert peak_op(graph, inside) == replay(graph, temporaries=inside).peak_op == 0
     around = step(PARAMETER, KEPT, Storage(8 * MIB, "activation", 3, 0))
     assert peak_op(around, [0] * 4) == replay(around).peak_op == 0
+
+
+def test_what_other_streams_hold_is_reserved_and_not_allocated() -> None:
+    made = step(PARAMETER, KEPT, PASSING, Storage(24 * MIB, "gradient", 2, 3))  # which takes what passed at op 1
+    plain, soon, late = (
+        replay(made, retained=retained) for retained in ((), (Retained(24 * MIB, 1, 2),), (Retained(24 * MIB, 1, 3),))
+    )
+    assert late.allocated == soon.allocated == plain.allocated
+    assert (soon.peak_reserved, late.peak_reserved) == (plain.peak_reserved, plain.peak_reserved + 24 * MIB)

@@ -231,3 +231,11 @@ def test_leaping_over_stretches_is_as_good_as_op_by_op(seed: int, monkeypatch: p
     first, second = (np.concatenate([p.host, p.device, p.collectives]) for p in found if p is not None)
     assert first == pytest.approx(second, abs=1e-9)
     assert sum(span.duration for span in followed.critical_path()) == pytest.approx(second.sum(), abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_a_step_that_is_not_drawn_takes_exactly_as_long(seed: int) -> None:
+    step, times = random_step(seed)
+    drawn, plain = simulate(step, times), simulate(replace(step), times, draw=False)
+    for name in ("makespan", "period", "computing", "communicating"):
+        assert getattr(drawn, name) == getattr(plain, name), name

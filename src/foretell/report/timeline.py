@@ -12,7 +12,9 @@ from foretell.report.charts import svg
 from foretell.simulate.timeline import Span, Timeline
 from foretell.units import Seconds, show_seconds
 
-_ROW, _GAP, _LEFT, _TOP = 26, 8, 92, 22
+_ROW, _GAP, _TOP = 26, 8, 22
+_LEAST_LEFT: Final = 92  # pixels for the names of rows
+_LETTER: Final = 6.6  # pixels of one letter
 _MAX_ROWS: Final = 24
 _MAX_LETTERS: Final = 40
 _FINEST: Final = 0.7  # pixels: what is narrower is drawn together with its neighbours
@@ -73,6 +75,25 @@ def _query(window: Window) -> str:
     return f"begin={window.begin:.9f}&amp;end={window.end:.9f}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Axis:
+    """Where a part of a step lies in a drawing: right of the names of its rows."""
+
+    left: int
+    width: int
+    begin: Seconds
+    end: Seconds
+
+    @property
+    def scale(self) -> float:
+        """Pixels of a second."""
+        return (self.width - self.left) / ((self.end - self.begin) or 1.0)
+
+    def at(self, moment: Seconds) -> float:
+        """The pixel of a moment, or of the nearest that is drawn."""
+        return self.left + (min(max(moment, self.begin), self.end) - self.begin) * self.scale
+
+
 @dataclass(slots=True)
 class _Block:
     """Spans that follow each other too closely to be told apart, drawn as one."""
@@ -85,18 +106,20 @@ class _Block:
 def timeline_chart(timeline: Timeline, *, name: str, width: int, window: Window | None = None) -> str:
     window = window or Window()
     whole = timeline.makespan or 1.0
-    begin, end = window.begin * whole, window.end * whole
-    scale = (width - _LEFT) / ((end - begin) or whole)
     rows = _rows(timeline.spans)
-    drawn = list(_ticks(begin, end, scale, _TOP + len(rows) * (_ROW + _GAP), max((width - _LEFT) // _APART, 1)))
-    for number, ((role, stream), spans) in enumerate(rows.items()):
-        top = _TOP + number * (_ROW + _GAP)
-        drawn.append(f'<text x="0" y="{top + _ROW / 2 + 4}">{escape(_label(role, stream, rows))}</text>')
-        seen = (span for span in spans if span.end > begin and span.start < end)
-        drawn += [_block(block, stream, top) for block in _blocks(seen, begin, end, scale)]
-        drawn.append(f'<rect class="outline" x="{_LEFT}" y="{top}" width="{width - _LEFT}" height="{_ROW}"/>')
-    described = f"From {show_seconds(begin)} to {show_seconds(end)} of {show_seconds(whole)}; {len(rows)} streams."
+    names = _names(list(rows))
+    left = max(_LEAST_LEFT, round(_LETTER * max(map(len, names), default=0)) + 8)
+    axis = _Axis(left=left, width=width, begin=window.begin * whole, end=window.end * whole)
     height = _TOP + max(len(rows), 1) * (_ROW + _GAP)
+    drawn = list(_ticks(axis, _TOP + len(rows) * (_ROW + _GAP), max((width - left) // _APART, 1)))
+    for number, (row, label) in enumerate(zip(rows, names, strict=True)):
+        top = _TOP + number * (_ROW + _GAP)
+        drawn.append(f'<text x="0" y="{top + _ROW / 2 + 4}">{escape(label)}</text>')
+        seen = (span for span in rows[row] if span.end > axis.begin and span.start < axis.end)
+        drawn += [_block(block, row[1], top) for block in _blocks(seen, axis)]
+        drawn.append(f'<rect class="outline" x="{left}" y="{top}" width="{width - left}" height="{_ROW}"/>')
+    shown = f"From {show_seconds(axis.begin)} to {show_seconds(axis.end)}"
+    described = f"{shown} of {show_seconds(whole)}; {len(rows)} streams."
     return svg(width, height, "".join(drawn), name=name, title="Timeline of the step", description=described)
 
 
@@ -109,15 +132,16 @@ def _rows(spans: Sequence[Span]) -> dict[tuple[str, str], list[Span]]:
     return {row: sorted(found[row], key=lambda span: span.start) for row in order[:_MAX_ROWS]}
 
 
-def _label(role: str, stream: str, rows: dict[tuple[str, str], list[Span]]) -> str:
-    alone = len({other for other, _ in rows}) == 1
-    return stream if alone else f"{role} {stream}"[:14]
+def _names(rows: Sequence[tuple[str, str]]) -> list[str]:
+    """What each row is of: streams alone where there is one role."""
+    alone = len({role for role, _ in rows}) == 1
+    return [stream if alone else f"{role} {stream}" for role, stream in rows]
 
 
-def _blocks(spans: Iterator[Span], begin: Seconds, end: Seconds, scale: float) -> Iterator[_Block]:
+def _blocks(spans: Iterator[Span], axis: _Axis) -> Iterator[_Block]:
     block: _Block | None = None
     for span in spans:
-        left, right = _LEFT + (max(span.start, begin) - begin) * scale, _LEFT + (min(span.end, end) - begin) * scale
+        left, right = axis.at(span.start), axis.at(span.end)
         narrow = right - left < _FINEST and (block is None or block.right - block.left < 3 * _FINEST)
         if block is not None and left - block.right < _FINEST and narrow and span.phase == block.spans[-1].phase:
             block.right = max(block.right, right)
@@ -138,7 +162,7 @@ def _block(block: _Block, stream: str, top: float) -> str:
     what = f"{first.name.removeprefix('aten.')}{more}, {show_seconds(sum(span.duration for span in block.spans))}"
     where = f" in {first.module}" if first.module else ""
     label = ""
-    if (fits := int((block.right - block.left) / 6.6)) >= 4 and last is first:
+    if (fits := int((block.right - block.left) / _LETTER)) >= 4 and last is first:
         shown = first.name.removeprefix("aten.")[: min(fits, _MAX_LETTERS)]
         label = f'<text class="on-colour" x="{block.left + 3:.1f}" y="{top + _ROW / 2 + 4}">{escape(shown)}</text>'
     return (
@@ -148,10 +172,10 @@ def _block(block: _Block, stream: str, top: float) -> str:
     )
 
 
-def _ticks(begin: Seconds, end: Seconds, scale: float, bottom: float, count: int) -> Iterator[str]:
-    for at, label in ticks.seconds(begin, end, count):
-        x = _LEFT + (at - begin) * scale
-        along = (at - begin) / (end - begin)
+def _ticks(axis: _Axis, bottom: float, count: int) -> Iterator[str]:
+    for at, label in ticks.seconds(axis.begin, axis.end, count):
+        x = axis.at(at)
+        along = (at - axis.begin) / (axis.end - axis.begin)
         anchor = "start" if along < 0.02 else "end" if along > 0.98 else "middle"
         yield f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP - 4}" y2="{bottom:.0f}"/>'
         yield f'<text x="{x:.1f}" y="12" text-anchor="{anchor}">{label}</text>'

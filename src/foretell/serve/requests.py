@@ -45,6 +45,7 @@ class RequestConditions(StrictModel):
     expert_skew: float | None = None
     trainer: float | Text | None = Field(default=None, description="A trainer's name, or what it adds to its steps.")
     host: float | Text | None = Field(default=None, description="A host's name, its seconds per op, or usual.")
+    software: Text | None = Field(default=None, description="Of which time, like torch-1.12 or 2022-07.")
 
     def made(self) -> Conditions:
         return Conditions(**self.model_dump())
@@ -127,14 +128,14 @@ class ForecastRequest(StrictModel):
         about = self.arguments(profile)
         plan = None if self.plan is None else Plan.parse(self.plan)
         return answer_key(
-            self.graph, _hardware(self.on, catalog_state()), plan, model=(self.model, ""), profile=_content(profile),
+            self.graph, _read(self.on, catalog_state())[1], plan, model=(self.model, ""), profile=_content(profile),
             conditions=about["conditions"], job=about["job"],
         )  # fmt: skip
 
     def arguments(self, profile: Path | None) -> dict[str, Any]:
         """For `foretell.forecast`, after the graph; `profile` is the file of the one that was named."""
         return {
-            "on": self.on,
+            "on": cluster_of(self.on),
             "plan": self.plan,
             "model": self.model,
             "profile": profile,
@@ -145,12 +146,14 @@ class ForecastRequest(StrictModel):
 
 def cluster_of(written: str) -> Cluster:
     """The cluster of a question, whose size is looked at before anything is made of it."""
-    return Cluster.parse(written, most=(limit("devices of a question"), limit("nodes of a question")))
+    return _read(written, catalog_state())[0]
 
 
-@functools.lru_cache(maxsize=4096)
-def _hardware(written: str, state: object) -> str:
-    return hardware_key(cluster_of(written))
+@functools.lru_cache(maxsize=256)
+def _read(written: str, state: object) -> tuple[Cluster, str]:
+    """A cluster and its key, read once for each state that the catalog is in."""
+    cluster = Cluster.parse(written, most=(limit("devices of a question"), limit("nodes of a question")))
+    return cluster, hardware_key(cluster)
 
 
 def _content(profile: Path | None) -> list[bytes]:

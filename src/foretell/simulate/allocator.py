@@ -3,7 +3,8 @@
 Facts from c10/cuda/CUDACachingAllocator: requests round up to 512 B; up to 1 MiB they share 2 MiB segments,
 below 10 MiB they share 20 MiB segments, larger ones get a segment of their own, rounded to 2 MiB; the smallest free
 block that is large enough is taken, and split if enough remains; neighbours merge when freed; when the device is
-full, free segments are given back before the allocator gives up.
+full, free segments are given back before the allocator gives up. What a stream of communication used is not free when it is
+released, but once the host sees that the stream is done with it (`Tensor.record_stream`); a full device waits for that.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ class CachingAllocator:
         self._capacity = capacity
         self._free: tuple[list[int], list[int]] = ([], [])  # keys of free blocks of large and of small segments, sorted
         self._blocks: dict[int, Block] = {}  # by key
+        self._retired: dict[int, Block] = {}  # released, and still used by another stream; by number
+        self._numbered = 0
         self._next_address = 0
 
     def allocate(self, nbytes: Bytes) -> Block:
@@ -72,6 +75,22 @@ class CachingAllocator:
 
     def release(self, block: Block) -> None:
         self.allocated -= block.size
+        self._make_free(block)
+
+    def retire(self, block: Block) -> int:
+        """Release a block that another stream may still use; its number, for `reclaim`."""
+        self.allocated -= block.size
+        self._numbered += 1
+        self._retired[self._numbered] = block
+        return self._numbered
+
+    def reclaim(self, number: int) -> None:
+        """The other stream is done with a retired block. A full device may have waited for it before."""
+        block = self._retired.pop(number, None)
+        if block is not None:
+            self._make_free(block)
+
+    def _make_free(self, block: Block) -> None:
         pool, before, after = self._free[block.small], block.before, block.after
         if after is not None and after.free:
             self._forget(pool, after)
@@ -101,6 +120,8 @@ class CachingAllocator:
         else:
             segment = -(-size // _SEGMENT_ROUND) * _SEGMENT_ROUND
         if self._capacity is not None and self.reserved + segment > self._capacity:
+            for number in tuple(self._retired):
+                self.reclaim(number)
             self._give_back_free_segments()
             if self.reserved + segment > self._capacity:
                 raise OutOfMemory

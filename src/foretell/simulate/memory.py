@@ -26,20 +26,30 @@ class MemoryTrace:
     at_peak: Mapping[str, Bytes]  # role → bytes, `workspace` among them; they sum to peak_allocated
 
 
+class Retained(NamedTuple):
+    """What a step released while another stream might still use it: it is not allocated, and not free before `until`."""
+
+    nbytes: Bytes
+    released: int  # after this op
+    until: int  # before this one
+
+
 def replay(
     graph: Graph,
     *,
     temporaries: Sequence[Bytes] | None = None,
     kept_workspace: Sequence[tuple[int, Bytes]] = (),
     persistent: Mapping[str, Bytes] | None = None,
+    retained: Sequence[Retained] = (),
     capacity: Bytes | None = None,
 ) -> MemoryTrace:
     """Replay a step until the cache has settled.
 
     `temporaries` is what each op takes and gives back inside itself; `kept_workspace` is (op, bytes) for library
-    workspaces taken at that op and kept for good; `persistent` is allocated beside the graph (bucket buffers, say).
+    workspaces taken at that op and kept for good; `persistent` is allocated beside the graph (bucket buffers, say); `retained` is
+    what other streams keep from being used again.
     """
-    run = Replay(graph, temporaries or (), kept_workspace, persistent or {}, capacity)
+    run = Replay(graph, temporaries or (), kept_workspace, persistent or {}, retained, capacity)
     run.settle()
     peak = max(run.before, default=0)
     peak_op = run.moments[run.before.index(peak)].op if peak else -1
@@ -97,6 +107,7 @@ class Replay:
         temporaries: Sequence[Bytes],
         kept_workspace: Sequence[tuple[int, Bytes]],
         persistent: Mapping[str, Bytes],
+        retained: Sequence[Retained],
         capacity: Bytes | None,
     ) -> None:
         self.storages, self.allocator = graph.storages, CachingAllocator(capacity)
@@ -126,7 +137,12 @@ class Replay:
         for op, nbytes in kept_workspace:
             self.kept[op].append(nbytes)
         inside = {i: nbytes for i, nbytes in enumerate(temporaries) if nbytes}
-        moving = sorted({*born, *freed, *inside, *self.kept, *([self.update] if end else [])})
+        self.retiring = defaultdict[int, list[Retained]](list)
+        for each in retained:
+            self.retiring[each.released].append(each)
+        self.retired: list[tuple[int, int]] = []  # the op before which each is free again, and its number
+        waits = {each.until for each in retained if each.until < end}
+        moving = sorted({*born, *freed, *inside, *self.kept, *self.retiring, *waits, *([self.update] if end else [])})
         self.moments = [_Moment(i, inside.get(i, 0), born.get(i, ()), freed.get(i, ())) for i in moving]
 
     def settle(self) -> None:
@@ -150,6 +166,7 @@ class Replay:
         allocate, release = allocator.allocate, allocator.release
         self.before, self.left = before, left = [], []
         for position, temporary, born, freed in self.moments:
+            self.reclaim(position)
             if first:
                 for nbytes in self.kept.get(position, ()):
                     self.set_aside("workspace", nbytes)
@@ -165,7 +182,22 @@ class Replay:
             for number in freed:
                 if (ending := blocks[number]) is not None:  # what lives into the next step is not there in the first
                     release(ending)
+            for each in self.retiring.get(position, ()):
+                self.retired.append((each.until, allocator.retire(allocate(each.nbytes))))
             left.append(allocator.allocated)
+        self.reclaim(None)
+
+    def reclaim(self, position: int | None) -> None:
+        """What other streams are done with before an op; at the end of a step, which the host waits for, all of it."""
+        if not self.retired:
+            return
+        waiting = []
+        for until, number in self.retired:
+            if position is None or until <= position:
+                self.allocator.reclaim(number)
+            else:
+                waiting.append((until, number))
+        self.retired = waiting
 
     def series(self, end: int) -> tuple[Bytes, ...]:
         """What is allocated after each op; between two that move something it stays as it is."""

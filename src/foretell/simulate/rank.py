@@ -3,6 +3,7 @@ beside. Clocks leap over segments of ops; what is recorded remembers what it wai
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Set
 from typing import Final, Literal, NamedTuple
@@ -44,7 +45,8 @@ class Rank:
         self._ready: dict[int, _Event] = {}
         self._marks = role.marks if any(durations.collectives) else NO_MARKS  # those that take no time change nothing
         # Ops that take the device no time, and wait for a collective all the same.
-        self._idle = {at for at in self._marks.awaited if at < len(durations.device) and not durations.device[at] > 0}
+        taken = durations.device
+        self._idle = {at for at in self._marks.awaited if at < len(taken) and not taken.item(at) > 0}
         self._ranges: dict[tuple[int, int], Sums] = {}
         self._lanes: Set[str] = frozenset()
 
@@ -92,15 +94,56 @@ class Rank:
             self._ready[number] = self.device
         found, draw, leaps = self._sums(first, last), record != "nothing", record != "ops"
         segments, self._lanes = found.segments, found.segments.lanes
-        columns = (segments.first, segments.last, segments.begins, segments.ends, segments.waits)
+        if segments.summed and not draw:
+            self._run_undrawn(found, reduces)
+            return
         sums = zip(found.host, found.communicating, found.alone, found.slowed, strict=True)
-        for (begin, end, begins, ends, waits), each in zip(zip(*columns, strict=True), sums, strict=True):
+        for (begin, end, begins, ends, waits), each in zip(segments.rows, sums, strict=True):
             if begins:
                 self._begin_op(begin, draw, reduces)
             if not (leaps and segments.summed and self._leap(found, begin, end, waits, *each, draw)):
                 self._run_slowly(begin, end, segments, draw)
             if ends:
                 self._end_op(end - 1, draw, reduces)
+
+    def _run_undrawn(self, found: Sums, reduces: bool) -> None:
+        """All segments, as `run` does it; where nothing is drawn, most are a few sums, with the clocks at hand."""
+        (host, host_record), (device, device_record), busy = self.host, self.device, self._busy
+        gap, computing = self.durations.gap, self.computing
+        sums = zip(found.host, found.communicating, found.alone, found.slowed, strict=True)
+        for (first, last, begins, ends, waits), each in zip(found.segments.rows, sums, strict=True):
+            if begins:
+                self.host, self.device = (host, host_record), (device, device_record)
+                self._begin_op(first, False, reduces)
+                device, device_record = self.device
+            issuing, communicating, pace, slowed = each
+            soon, fits = device + gap + _ROUNDING, not self._debt
+            while busy and busy[0][1] <= soon:
+                busy.popleft()
+            by_device, by_host = device + pace[0], host + pace[1]
+            if busy and (by_device > busy[0][0] or by_host > busy[0][0]):
+                pace = slowed
+                by_device, by_host = device + pace[0], host + pace[1]
+                begin, end = busy[0]
+                fits = fits and begin <= device and by_device <= end and by_host <= end
+                fits = fits and not (communicating and self._in_turn(soon))
+            elif communicating and (fits := fits and self._busy_until <= soon):
+                self.communicating += communicating
+            if fits:
+                device, device_record = (by_host, host_record) if by_host > by_device else (by_device, device_record)
+                host, computing = host + issuing, computing + pace[3]
+                if waits and (device, device_record) > (host, host_record):
+                    host, host_record = device, device_record
+            else:
+                self.host, self.device, self.computing = (host, host_record), (device, device_record), computing
+                if not self._leap(found, first, last, waits, *each, False):
+                    self._run_slowly(first, last, found.segments, False)
+                (host, host_record), (device, device_record), computing = self.host, self.device, self.computing
+            if ends:
+                self.host, self.device = (host, host_record), (device, device_record)
+                self._end_op(last - 1, False, reduces)
+                device, device_record = self.device
+        self.host, self.device, self.computing = (host, host_record), (device, device_record), computing
 
     def _sums(self, first: int, last: int) -> Sums:
         if (first, last) not in self._ranges:
@@ -202,14 +245,14 @@ class Rank:
 
     def _run_slowly(self, first: int, last: int, segments: Segments, draw: bool) -> None:
         """Op by op, with the collectives that are waited for at once."""
-        begin = first
-        for at in range(first, last) if segments.at_once else ():
+        begin, special = first, segments.special
+        for at in special[bisect_left(special, first) : bisect_left(special, last)]:
             if at in segments.at_once:
                 self._run_ops(begin, at + 1, draw)
                 self._end_op(at, draw, reduces=False)
                 self._begin_op(segments.at_once[at][1], draw, reduces=False)
                 begin = at + 1
-            elif at in self._idle and at in segments.only_wait:
+            elif at in self._idle:
                 self._run_ops(begin, at + 1, draw)
                 self.device = max(self.device, self.host)
                 begin = at + 1
@@ -218,9 +261,9 @@ class Rank:
     def _run_ops(self, first: int, last: int, draw: bool) -> None:
         """Op by op, between two events."""
         d, (host, host_record), (device, device_record) = self.durations, self.host, self.device
-        gap, computing, busy, debt, records = d.gap, self.computing, self._busy, self._debt, self.records
+        gap, computing, busy, records = d.gap, self.computing, self._busy, self.records
         position = first - 1
-        columns = (column[first:last].tolist() for column in (d.host, d.device, d.waits))
+        columns = (d.host[first:last].tolist(), d.device[first:last].tolist(), d.waits[first:last].tolist())
         for issuing, length, waits in zip(*columns, strict=True):
             position += 1
             if draw and issuing > 0:
@@ -232,8 +275,8 @@ class Rank:
                 if host > device or (host == device and host_record > device_record):
                     device, device_record = host, host_record
                 slower = 1.0
-                if busy or debt:
-                    slowed, debt = self._slowed(device, length), 0.0
+                if busy or self._debt:
+                    slowed = self._slowed(device, length)
                     length, slower = slowed, slowed / length
                 if draw:
                     records.append(Record(DEVICE, position, position + 1, device, slower, 0.0, device_record))
@@ -269,6 +312,8 @@ class Rank:
         self._debt = 0.0
         while busy and left > 0:
             start, end = busy[0]
+            if start <= now and left * slower <= end - now:  # as most are, so it comes first
+                return now + left * slower - begin
             if end > now:
                 if left <= start - now:
                     break

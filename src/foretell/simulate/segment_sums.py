@@ -85,7 +85,7 @@ def sums_of(segments: Segments, d: Durations) -> Sums:
     own -= segments.gaps * d.gap  # which passes meanwhile
     alone, lead, worked = _paces(segments, d, issued, own, 1.0)
     slowed, slow = alone, lead
-    if d.slowdown > 1:
+    if d.slowdown > 1 and any(d.collectives):
         slowed, slow, worked = _paces(segments, d, issued, own, d.slowdown)
     host = _each(issued, segments.first_op, segments.last_op)
     communicating = _each(_sums(own + segments.gaps * d.gap), segments.first_collective, segments.last_collective)
@@ -97,21 +97,33 @@ def _paces(
 ) -> tuple[list[Pace], Floats, tuple[Floats, Floats]]:
     """Each thing that the device does adds `lengths` to the clock of a device that waits for nobody, and `late` to the
     host's where it waits for that."""
-    late, gaps = np.zeros(len(segments.op)), np.zeros(len(segments.op))
-    late[segments.kernel_places] = d.device[segments.kernels] * slowdown
-    gaps[segments.kernel_places] = d.gap
-    computed = _sums(late)
-    computing = _each(computed, segments.first_place, segments.last_place)
+    took, apart, computed, computing = _kernels(segments, d, slowdown)
+    late, gaps = took.copy(), apart.copy()
     late[segments.collective_places] = own
     gaps[segments.collective_places] = np.maximum(-own, 0.0)
     worked = _sums(late + gaps)
-    lead = np.append(issued[segments.op + 1] - worked[1:] + late, -np.inf)  # of the host over work on end
+    lead = np.full(len(worked), -np.inf)  # of the host over work on end
+    lead[:-1] = issued[segments.op + 1] - worked[1:] + late
     since = worked[segments.last_place] - issued[segments.first_op]
     some = segments.first_place < segments.last_place
     behind = np.where(some, np.maximum.reduceat(lead, segments.first_place), -np.inf) + since
     behind_first = np.where(some, lead[segments.first_place], -np.inf) + since
     lengths = _each(worked, segments.first_place, segments.last_place)
     return list(zip(lengths, behind.tolist(), behind_first.tolist(), computing, strict=True)), lead, (worked, computed)
+
+
+def _kernels(segments: Segments, d: Durations, slowdown: float) -> tuple[Floats, Floats, Floats, list[float]]:
+    """What kernels take at their places, their gaps, what is computed before each place, and in each segment."""
+    known = segments.kernels_took.get(slowdown > 1)
+    if known is None or known[0] is not d.device or known[1:3] != (d.gap, slowdown):
+        took, gaps = np.zeros(len(segments.op)), np.zeros(len(segments.op))
+        took[segments.kernel_places] = d.device[segments.kernels] * slowdown
+        gaps[segments.kernel_places] = d.gap
+        computed = _sums(took)
+        computing = _each(computed, segments.first_place, segments.last_place)
+        known = segments.kernels_took[slowdown > 1] = (d.device, d.gap, slowdown, took, gaps, computed, computing)
+    found: tuple[Floats, Floats, Floats, list[float]] = known[3:]
+    return found
 
 
 def _each(sums: Floats, begins: Numbers, ends: Numbers) -> list[float]:
@@ -122,6 +134,7 @@ def _each(sums: Floats, begins: Numbers, ends: Numbers) -> list[float]:
 
 def _sums(values: Floats) -> Floats:
     """Of the first n values, for every n."""
-    sums = np.zeros(len(values) + 1)
-    np.cumsum(values, out=sums[1:])
+    sums = np.empty(len(values) + 1)
+    sums[0] = 0.0
+    values.cumsum(out=sums[1:])
     return sums

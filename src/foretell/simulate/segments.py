@@ -6,8 +6,9 @@ It follows from which ops take the device's time and not from how much, so that 
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,7 @@ _LONGEST: Final = 24  # ops beside communication: where it begins or ends amid a
 _OFTEN: Final = 0.125  # of the ops: a host that waits more often is followed op by op
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Segments:
     """A range of ops in segments, and what the device does in it: kernels, collectives that it waits for at once, and ops
     that do nothing but wait for one of these. Each of these has its place in one row."""
@@ -50,6 +51,19 @@ class Segments:
     collectives: Sequence[int]
     collective_places: Numbers
     gaps: Numbers  # 1 where a kernel waits for the collective, whose gap passes meanwhile
+
+    # What its kernels took last, alone and slowed (`segment_sums`): a step is timed often, with other hosts and networks.
+    kernels_took: dict[bool, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    @cached_property
+    def rows(self) -> list[tuple[int, int, bool, bool, bool]]:
+        """What is said of each segment, together: a step is timed often."""
+        return list(zip(self.first, self.last, self.begins, self.ends, self.waits, strict=True))
+
+    @cached_property
+    def special(self) -> list[int]:
+        """Ops that are followed by a collective that is waited for at once, or wait for one, in order."""
+        return sorted({*self.at_once, *self.only_wait}) if self.at_once else []
 
 
 def segments_of(role: Role, first: int, last: int, *, busy: Bools, waits: Bools, silent: bool, short: bool) -> Segments:

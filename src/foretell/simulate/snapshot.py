@@ -12,7 +12,7 @@ from typing import Any, Final
 from foretell.graph import Graph, Op
 from foretell.graph.modules import prefixes
 from foretell.simulate.allocator import Block
-from foretell.simulate.memory import Replay
+from foretell.simulate.memory import Replay, Retained
 from foretell.units import Bytes, Seconds
 
 _FIRST_ADDRESS: Final = 1 << 40  # so that none is 0, which stands for nothing
@@ -29,6 +29,7 @@ class Recorder(Replay):
         temporaries: Sequence[Bytes],
         kept_workspace: Sequence[tuple[int, Bytes]],
         persistent: Mapping[str, Bytes],
+        retained: Sequence[Retained],
         ends: Sequence[Seconds],
     ) -> None:
         self.graph, self.ends = graph, ends  # of ops, on the device's clock
@@ -37,7 +38,7 @@ class Recorder(Replay):
         self.now = 0.0
         self._frames = _FramesOf(graph)
         self._segments: dict[int, int] = {}  # address → bytes
-        super().__init__(graph, temporaries, kept_workspace, persistent, None)
+        super().__init__(graph, temporaries, kept_workspace, persistent, retained, None)
 
     def take(self, number: int) -> None:
         super().take(number)

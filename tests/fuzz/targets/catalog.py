@@ -69,8 +69,7 @@ def make(rng: random.Random) -> bytes:
     data.pop("aliases", None)
     for _ in range(rng.choice((1, 1, 2))):
         if rng.random() < 0.5:
-            tables = [data, *(v for v in data.values() if isinstance(v, dict))]
-            table = rng.choice(tables)
+            table = rng.choice([each for each in (data, *data.values()) if isinstance(each, dict) and each])
             table[rng.choice(list(table))] = rng.choice(QUANTITIES)
         else:
             change(rng, data)

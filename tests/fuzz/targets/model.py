@@ -76,7 +76,7 @@ def _change_arrays(rng: random.Random, path: Path) -> None:
     arrays, about = read(path)
     name = rng.choice(list(arrays))
     array = arrays[name].copy()
-    match rng.randrange(6):
+    match rng.randrange(6 if array.size else 5):
         case 0:
             arrays[name] = array[: rng.randrange(len(array) + 1)]
         case 1:

@@ -25,6 +25,10 @@ from tests.fuzz.targets import graph as graph_target
 WEIGHT, QUICK_WEIGHT = 2, 0.5
 GRAPH = (Path(__file__).parents[1] / "bases" / "cnn.graph").read_bytes()
 UNKNOWN = "0" * 64
+_PLACES = (
+    ("h200", "dp=1"), ("2xh200", "dp=2"), ("4xl40s", "dp=4,zero=2"), ("8xh100-sxm", "dp=8,zero=3"),
+    ("4x8xa100-80g-sxm", "dp=32,zero=1"), ("t4", "dp=1"), ("2xgaudi-2", "dp=2,checkpointing=full"),
+)  # fmt: skip
 
 
 class _Worker:
@@ -55,18 +59,24 @@ _WORKER = _Worker()
 @cache
 def client() -> tuple[TestClient, str]:
     folder = tempfile.mkdtemp(prefix="foretell-fuzz-")
-    service = Service(Settings(database=f"sqlite:///{folder}/a.sqlite", workers=1, job_runners=0), _Engine)
+    service = Service(
+        Settings(database=f"sqlite:///{folder}/a.sqlite", workers=1, job_runners=0, team_jobs=10**9), _Engine
+    )
     asks = TestClient(make_app(service), "http://127.0.0.1", raise_server_exceptions=False)
-    return asks, asks.post("/v1/graphs", content=GRAPH).json()["hash"]
+    graph = asks.post("/v1/graphs", content=GRAPH).json()["hash"]
+    for devices in (1, 2, 4, 8, 16):  # so many steps a profile wants
+        step = {"graph": graph, "on": f"{devices}xh200", "plan": f"dp={devices}", "seconds": 0.1}
+        asks.post("/v1/measurements", json=step).raise_for_status()
+    return asks, graph
 
 
 def prepare() -> None:
     client()
 
 
-def case(rng: random.Random) -> None:
-    asks, graph = client()
-    questions: dict[str, dict[str, Any]] = {
+def questions(graph: str) -> dict[str, dict[str, Any]]:
+    """One for every address that takes JSON, each of which is answered as it is."""
+    return {
         "/v1/forecasts": {
             "graph": graph, "on": "2xh200", "plan": "dp=2", "model": "roofline", "profile": None,
             "conditions": {"jitter": 0.01, "loader": 100.0}, "job": {"samples": 1e6, "checkpoint": {"every": 5, "seconds": 1.0}},
@@ -77,10 +87,29 @@ def case(rng: random.Random) -> None:
         "/v1/captures": {"source": "timm/resnet18", "batch": 8, "precision": "bf16", "training": True},
         "/v1/profiles": {"device": "h200", "name": "ours"},
     }  # fmt: skip
+
+
+def _varied(rng: random.Random, question: dict[str, Any]) -> None:
+    """Another one that can be answered: no two answers are found again by the same name."""
+    if "plan" in question:
+        question["on"], question["plan"] = rng.choice(_PLACES)
+    if "conditions" in question:
+        question["conditions"] = {"jitter": rng.uniform(0, 0.3), "loader": rng.uniform(1, 1e6)}
+    for name in ("samples", "deadline", "seconds"):
+        if name in question:
+            question[name] *= rng.uniform(0.5, 2)
+
+
+def case(rng: random.Random) -> None:
+    asks, graph = client()
+    asked = questions(graph)
     content: bytes | None = None
-    path = rng.choice([*questions, *questions, "/v1/graphs", "reads", "form"])
-    if path in questions:
-        method, question = "POST", questions[path]
+    headers = _headers(rng)
+    path = rng.choice([*asked, *asked, "/v1/graphs", "reads", "form"])
+    if path in asked:
+        method, question = "POST", asked[path]
+        headers = {"Content-Type": "application/json", **headers}  # else no body is read
+        _varied(rng, question)
         for _ in range(rng.choice((0, 1, 1, 2, 4))):
             change(rng, question)
         content = json.dumps(question).encode("utf-8", "surrogatepass")
@@ -92,7 +121,7 @@ def case(rng: random.Random) -> None:
         return
     else:
         method, path = _read(rng, graph)
-    _check(asks.request(method, path, content=content, headers=_headers(rng)))
+    _check(asks.request(method, path, content=content, headers=headers))
 
 
 def _read(rng: random.Random, graph: str) -> tuple[str, str]:

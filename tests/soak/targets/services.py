@@ -13,7 +13,9 @@ from pathlib import Path
 
 import httpx
 import uvicorn
+from sqlalchemy.exc import DBAPIError
 
+from foretell.errors import ForetellError
 from foretell.serve.access.keys import local_caller
 from foretell.serve.database.connect import Database, now
 from foretell.serve.database.tables import StoredGraph
@@ -42,7 +44,8 @@ def work(folder: Path, number: int, say: Callable[[str], None]) -> None:
                 accepted = answer.status_code == httpx.codes.ACCEPTED
                 if accepted:
                     say(f"accepted {answer.json()['id']}")
-            for job in http.get("/v1/jobs", params={"most": 20}).json():
+            listed = http.get("/v1/jobs", params={"most": 20})
+            for job in listed.json() if listed.is_success else ():  # else its database is gone for a moment
                 if job["state"] == "done" and job["id"] not in seen:
                     seen.add(job["id"])
                     say(f"done {job['id']}")
@@ -84,20 +87,31 @@ class _serving:
     """A service with a port of its own; a client of it, and its queue."""
 
     def __init__(self, folder: Path) -> None:
-        _opened(folder).close()
-        self._service = Service(
-            Settings(database=_url(folder), workers=1, lease=1.0, team_jobs=10**9, team_seconds=1e9)
-        )
+        self._folder = folder
+
+    def __enter__(self) -> tuple[httpx.Client, queue.Queue]:
+        while not self._begins():  # as whoever keeps services starts them again, until their database is there
+            time.sleep(0.1)
+        self._http = httpx.Client(base_url=f"http://127.0.0.1:{self._socket.getsockname()[1]}", timeout=60)
+        return self._http, self._service.jobs.queue
+
+    def _begins(self) -> bool:
+        try:
+            _opened(self._folder).close()
+            self._service = Service(
+                Settings(database=_url(self._folder), workers=1, lease=1.0, team_jobs=10**9, team_seconds=1e9)
+            )
+        except (ForetellError, DBAPIError):
+            return False
         self._server = uvicorn.Server(uvicorn.Config(make_app(self._service), log_level="critical"))
         self._socket = socket.socket()
         self._socket.bind(("127.0.0.1", 0))
         self._socket.listen()
-
-    def __enter__(self) -> tuple[httpx.Client, queue.Queue]:
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],))
         self._thread.start()
-        self._http = httpx.Client(base_url=f"http://127.0.0.1:{self._socket.getsockname()[1]}", timeout=60)
-        return self._http, self._service.jobs.queue
+        while self._thread.is_alive() and not self._server.started:
+            time.sleep(0.01)
+        return self._server.started
 
     def __exit__(self, *_: object) -> None:
         self._http.close()
@@ -105,8 +119,14 @@ class _serving:
         self._thread.join(60)
 
 
+def url_file(folder: Path) -> Path:
+    """Where a target says which database is meant."""
+    return folder / "url"
+
+
 def _url(folder: Path) -> str:
-    return f"sqlite:///{folder}/service.sqlite"
+    found = url_file(folder)
+    return found.read_text() if found.is_file() else f"sqlite:///{folder}/service.sqlite"
 
 
 def _opened(folder: Path) -> Database:

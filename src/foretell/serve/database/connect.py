@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy import Connection, Engine, Select, Table, create_engine, event, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlalchemy.orm import Session
@@ -50,6 +50,16 @@ class Database:
         """Kept when the block ends, and not at all when it raises."""
         with Session(self._writer, expire_on_commit=False) as session, session.begin():
             yield session
+
+    def read(self, statement: Select[Any], **values: object) -> Any:
+        """The first row of a statement that was made before, or None: the quick way, without objects."""
+        with self.engine.connect() as connection:
+            return connection.execute(statement, values).first()
+
+    def add(self, table: Table, row: Mapping[str, object]) -> None:
+        """Keep one row, the quick way."""
+        with self._writer.begin() as connection:
+            connection.execute(table.insert(), row)
 
     @contextmanager
     def snapshot(self) -> Iterator[Session]:

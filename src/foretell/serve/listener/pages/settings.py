@@ -35,6 +35,7 @@ class Setting:
 AROUND: Final[Mapping[str, Setting]] = {
     "trainer": Setting(label="Trainer", hint="as the source says", note="A name, or what it adds: 0.1", listed=lambda: TRAINERS),
     "host": Setting(label="Host", hint="usual", note="A name, or 12us for an op", listed=lambda: (host.name for host in hosts())),
+    "software": Setting(label="Software", hint="today's", note="Of which time: torch-1.12, or 2022-07"),
     "loader": Setting(label="Data loader", hint="never late", note="Samples per second of a replica"),
     "jitter": Setting(label="Jitter", hint=f"{USUAL_JITTER:g}", note="Part of a rank's step"),
     "slowdown": Setting(label="Slowdown", hint="by the links", note="Of compute beside a collective"),
@@ -119,7 +120,11 @@ def words_of(question: Mapping[str, Any]) -> dict[str, str]:
 def conditions(form: Form) -> RequestConditions | None:
     """What surrounds the step, where something was written."""
     found: dict[str, Any] = {name: form.number(name) for name in ("loader", "jitter", "slowdown", "expert_skew")}
-    found |= {"trainer": _name_or_number(form.text("trainer")), "host": form.text("host")}
+    found |= {
+        "trainer": _name_or_number(form.text("trainer")),
+        "host": form.text("host"),
+        "software": form.text("software"),
+    }
     found = {name: value for name, value in found.items() if value not in (None, "")}
     made: RequestConditions | None = checked(RequestConditions, **found) if found else None
     return made
