@@ -61,6 +61,9 @@ def test_a_table_is_planned_measured_and_kept(tmp_path: Path) -> None:
     assert read(tmp_path / "planner.json") == [found]
     [of_1b, *_] = summaries([found])
     assert of_1b.loss == loss_of(found.regret)
+    assert found.three_runs_loss is not None
+    assert found.three_runs_loss >= loss_of(found.measured_regret), "more runs lose no more"
+    assert of_1b.three_runs_loss == found.three_runs_loss
     text = pages.markdown([found], summaries([found]))
     assert "| llama-1b, made up" in text
     assert len({line.count("|") for line in text.splitlines() if line}) == 1
@@ -71,6 +74,19 @@ def test_of_random_spaces_no_recommendation_is_beaten_and_no_limit_broken() -> N
     assert sum(each.recommended for each in found) >= 4, "limits are drawn so that many can be kept"
     assert [figure.value for figure in spaces.figures(found)] == [0.0, 0.0, 0.0]
     assert spaces.draw(3) == spaces.draw(3)
+
+
+def test_a_run_over_spaces_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers of this engine are kept line by line; one that was cut off, or that another engine gave, is asked again."""
+    answers = tmp_path / "spaces.jsonl"
+    whole = spaces.run(3, workers=2, answers=answers)
+    first, *others = answers.read_text().splitlines()
+    older = [json.dumps(json.loads(line) | {"engine": "another"}) for line in others[:1]]
+    answers.write_text("\n".join([first, *older, others[-1][:20]]) + "\n")
+    asked: list[int] = []
+    monkeypatch.setattr(spaces, "draw", lambda number, draw=spaces.draw: asked.append(number) or draw(number))
+    assert spaces.run(3, answers=answers) == whole
+    assert sorted(asked) == sorted({0, 1, 2} - {json.loads(first)["number"]})
 
 
 def test_a_choice_that_is_beaten_is_counted() -> None:

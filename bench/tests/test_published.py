@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,15 +51,27 @@ def test_every_row_is_asked_or_counted(tmp_path: Path) -> None:
 
 
 def test_trainers_with_fused_kernels_keep_fp32_copies(tmp_path: Path) -> None:
-    data = written(tmp_path, row(), row(labels=[]), row(step={"batch": 2, "precision": "fp16", "optimizer": "adamw"}))
+    fp16 = row(step={"batch": 2, "precision": "fp16", "optimizer": "adamw"})
+    data = written(tmp_path, row(source="InternEvo"), row(labels=[]), fp16)
     settings = [dict(job.ask.model.settings) for job in jobs(data).items]
     assert [each.get("optimizer") for each in settings] == ["adamw-master", None, "adamw"]
 
 
-def test_pipelines_of_fused_trainers_add_up_in_fp32(tmp_path: Path) -> None:
-    piped = row(plan={"dp": 1, "pp": 2, "grad_accumulation": 4})
-    [job] = jobs(written(tmp_path, piped)).items
-    assert dict(job.ask.model.settings)["precision"] == "parameters:bf16/gradients:fp32/master:fp32"
+def test_megatron_adds_up_in_fp32_and_recipes_do_not(tmp_path: Path) -> None:
+    piped = {"dp": 1, "pp": 2, "grad_accumulation": 4}
+    rows = [row(), row(plan=piped), row(source="dgxc-benchmarking"), row(source="dgxc-benchmarking", plan=piped)]
+    kept = [dict(job.ask.model.settings)["precision"] for job in jobs(written(tmp_path, *rows)).items]
+    assert kept == ["parameters:bf16/gradients:fp32/master:fp32"] * 2 + ["bf16"] * 2
+
+
+def test_a_document_says_its_software_and_the_sides_of_its_pictures(tmp_path: Path) -> None:
+    source = {"kind": "source", "source": "torchvision/retinanet_resnet50_fpn", "set": {"batch": 2, "image_size": 800}}
+    detected = row(source="FlagPerf", model=source, regime="detection", notes="COCO (about 800 × 1088 after resizing)")
+    first, second = jobs(written(tmp_path, detected, row())).items
+    settings = dict(first.ask.model.settings)
+    assert (settings["image_size"], settings["image_width"]) == ("800", "1088")
+    assert (first.ask.software, second.ask.software) == ("torch-1.8", None)
+    assert first.ask.key != replace(first.ask, software=None).key
 
 
 def test_a_job_of_experts_is_followed_as_it_grows(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ class Answer:
 
 def answer(ask: Ask, profile: Profile | None) -> Answer:
     try:
-        graph, conditions = graph_of(ask.model), foretell.Conditions(trainer=ask.trainer)
+        graph, conditions = graph_of(ask.model), foretell.Conditions(trainer=ask.trainer, software=ask.software)
         found = foretell.forecast(graph, ask.cluster, ask.plan, profile=profile, conditions=conditions)
         parts = step_error(graph, ask.cluster, ask.plan) if ask.parts else None
     except (InputError, ForetellError) as error:

@@ -168,8 +168,39 @@ def published(
 
 @app.command()
 @guarded
+def papers(
+    workers: Workers = 1,
+    only: Annotated[str | None, typer.Option("--only", metavar="NAME", help="Jobs whose name holds this.")] = None,
+    saved: Saved = None,
+    save: Annotated[
+        Path | None, typer.Option("--save", metavar="FILE", help="Keep what was found of each job.")
+    ] = None,
+    page: Page = None,
+    as_json: AsJson = False,
+) -> None:
+    """Jobs as their papers ran them, from one device to 16,384: MFU or device-hours, and whether they fit."""
+    from foretell_bench.tables import papers as bench
+
+    if saved is not None:
+        found = bench.read(saved)
+    else:
+        with progress() as say:
+            found = bench.run(say, workers=workers, only=only)
+        if save is not None:
+            bench.save(found, save)
+    figures = bench.figures(found)
+    if page is not None:
+        from foretell_bench.pages.benches import markdown, put_tables
+
+        put_tables(page, {"papers": markdown(figures)})
+    _show(figures, as_json)
+
+
+@app.command()
+@guarded
 def peers(
     data: PublicData = None,
+    workers: Workers = 1,
     saved: Saved = None,
     save: Annotated[
         Path | None, typer.Option("--save", metavar="FILE", help="Keep every answer, and go on from those kept there.")
@@ -195,7 +226,9 @@ def peers(
         raise InputError("give --data FOLDER to ask anew, or --from FILE to show what was saved.")
     else:
         with progress() as say:
-            found = bench.run(data, say, llm_analysis=llm_analysis, only_open=only_open, most=most, keep=save)
+            found = bench.run(
+                data, say, llm_analysis=llm_analysis, only_open=only_open, most=most, keep=save, workers=workers
+            )
     if page is not None:
         from foretell_bench.pages.benches import put_table
 
@@ -262,6 +295,10 @@ def planner(
         int | None,
         typer.Option("--spaces", min=1, metavar="N", help="Instead, N random spaces: is the best ever beaten?"),
     ] = None,
+    answers: Annotated[
+        Path | None,
+        typer.Option("--answers", metavar="FILE", help="Keep each space's answer, to go on after a run was stopped."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Plans chosen from measured configurations: what they lose to the best, compared with CherryPick."""
@@ -275,7 +312,7 @@ def planner(
 
     if spaces is not None:
         with progress() as say:
-            counted = random_spaces.figures(random_spaces.run(spaces, say))
+            counted = random_spaces.figures(random_spaces.run(spaces, say, workers=workers, answers=answers))
         _show(counted, as_json)
         return
     if saved is not None:
@@ -306,7 +343,7 @@ def accuracy(
         typer.Option(
             "--split",
             metavar="NAME",
-            help="What is left out: family, architecture, random, batch or generated; compiled: compiled steps.",
+            help="What is left out: family, architecture, random, batch, generated or kinds; compiled: compiled steps.",
         ),
     ] = "family",
     products: Annotated[
@@ -337,7 +374,10 @@ def accuracy(
     ] = Path("out/compiled"),
     kept: Annotated[bool, typer.Option("--kept", help="Of compiled steps, those whose graphs are kept.")] = False,
     blind: Annotated[bool, typer.Option("--blind", help="Of compiled steps, those that no fit has seen.")] = False,
-    workers: Annotated[int, typer.Option("--workers", min=1, help="Fits that run side by side.")] = 2,
+    capture_only: Annotated[
+        bool, typer.Option("--capture-only", help="Capture graphs of compiled steps, and forecast nothing.")
+    ] = False,
+    workers: Annotated[int, typer.Option("--workers", min=1, help="Fits, or captures, that run side by side.")] = 2,
     as_json: AsJson = False,
 ) -> None:
     """Steps of one device that the model has not seen: device time, step time, intervals, rivals."""
@@ -345,6 +385,7 @@ def accuracy(
     from foretell_bench.research.coverage import GENERATED
     from foretell_bench.studies.compiled import SPLIT as COMPILED
     from foretell_bench.tables import accuracy as bench
+    from foretell_bench.tables.kinds import SPLIT as KINDS
 
     if parts is not None:
         _fill_ablated(parts, page)
@@ -352,10 +393,16 @@ def accuracy(
     if bool(data) == (saved is not None):
         raise InputError("give --data STORE to predict its steps, or --from FILE to show what was saved, and not both.")
     if split == COMPILED:
-        _compiled(data or [], saved, save, graphs, kept, blind, as_json)
+        if not kept and saved is None:
+            _capture_compiled(data or [], graphs, blind, workers)
+        if not capture_only:
+            _compiled(data or [], saved, save, page, graphs, blind, as_json)
         return
     if split == GENERATED:
         _generated(data or [], saved, save, page, as_json)
+        return
+    if split == KINDS:
+        _kinds(data or [], saved, save, as_json)
         return
     if ablations:
         _ablate(data, device, products, save, workers, as_json)
@@ -383,8 +430,18 @@ def accuracy(
     _show(bench.figures(steps, moves), as_json)
 
 
+def _capture_compiled(data: list[Path], graphs: Path, blind: bool, workers: int) -> None:
+    """Graphs of compiled steps and of the same steps eager; what failed is said, and tried again by the next call."""
+    from foretell_bench.studies import compiled as bench
+
+    with progress() as say:
+        found = [bench.capture(each, graphs, blind=blind, workers=workers, progress=say) for each in data]
+    for name, reason in (item for failed in found for item in failed.items()):
+        typer.echo(f"{name}: {reason}", err=True)
+
+
 def _compiled(
-    data: list[Path], saved: Path | None, save: Path | None, graphs: Path, kept: bool, blind: bool, as_json: bool
+    data: list[Path], saved: Path | None, save: Path | None, page: Path | None, graphs: Path, blind: bool, as_json: bool
 ) -> None:
     """Compiled steps as they are captured and forecast."""
     from foretell_bench.studies import compiled as bench
@@ -393,9 +450,13 @@ def _compiled(
         steps = bench.read(saved)
     else:
         with progress() as say:
-            steps = [s for d in data for s in bench.predict(d, graphs, blind=blind, only=kept, progress=say)]
+            steps = [step for each in data for step in bench.predict(each, graphs, blind=blind, progress=say)]
     if save is not None:
         bench.save(steps, save)
+    if page is not None:
+        from foretell_bench.studies.compiled_page import fill
+
+        fill(page, steps)
     _show(list(bench.figures(steps)), as_json)
 
 
@@ -413,6 +474,21 @@ def _generated(data: list[Path], saved: Path | None, save: Path | None, page: Pa
         from foretell_bench.pages.generated import fill
 
         fill(page, steps)
+    _show(bench.figures(steps), as_json)
+
+
+def _kinds(data: list[Path], saved: Path | None, save: Path | None, as_json: bool) -> None:
+    from foretell_bench.tables import kinds as bench
+    from foretell_bench.tables.generated import read
+    from foretell_bench.tables.generated import save as keep
+
+    if saved is not None:
+        steps = read(saved)
+    else:
+        with progress() as say:
+            steps = bench.predict(data, progress=say)
+    if save is not None:
+        keep(steps, save)
     _show(bench.figures(steps), as_json)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 Verb = Literal["forecast", "fit_batch", "scale"]
 
@@ -83,7 +83,7 @@ class Question:
     settings: Mapping[str, str]
     on: str
     plan: str | None = None
-    conditions: Mapping[str, float] = field(default_factory=dict)
+    conditions: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def key(self) -> str:

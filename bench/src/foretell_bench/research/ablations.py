@@ -7,7 +7,7 @@ does, so these errors are larger than those of the accuracy page and to be compa
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 import numpy as np
@@ -17,6 +17,7 @@ from foretell.cost.features import Description, describe
 from foretell.cost.host import HostCosts
 from foretell.cost.interaction import Interaction
 from foretell.cost.model import CostModel, Priced
+from foretell.cost.older_software import OlderSoftware
 from foretell.cost.operators import matrix
 from foretell.cost.roofline import Price, price_calls
 from foretell.forecasting.step import Pricing, one_device_step
@@ -139,6 +140,7 @@ class _Variant:
     operators: Operators
     host: HostCosts
     bounded: bool = True  # by the roofline
+    older_software: OlderSoftware = field(default_factory=OlderSoftware)
 
     def price(self, graph: Graph, device: Device) -> Priced:
         calls, prices = graph.calls, price_calls(graph, device)

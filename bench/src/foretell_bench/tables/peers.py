@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,6 +55,7 @@ def run(
     only_open: bool = False,
     most: int | None = None,
     keep: Path | None = None,
+    workers: int = 1,
 ) -> Peers:
     """Every tool on every job; `keep` goes on where a run was stopped."""
     chosen = [j for j in jobs(data).items if not only_open or may_be_looked_at(j.source, j.id)]
@@ -58,14 +63,37 @@ def run(
     compared: Sequence[Tool] = tools(data, llm_analysis)
     known = {(s.tool, s.job): s for s in read(keep).answers} if keep is not None and keep.exists() else {}
     lines = {tool.name: effort(tool) for tool in compared}
-    for number, job in enumerate(chosen, start=1):
-        for tool in compared:
-            if (tool.name, job.id) not in known:
-                known[tool.name, job.id] = _reply(tool, job)
-        say(f"went through {number} of {len(chosen)} jobs")
-        if keep is not None:
-            save(Peers(answers=list(known.values()), lines=lines), keep)
+    missing = [(j, frozenset(t.name for t in compared if (t.name, j.id) not in known)) for j in chosen]
+    wanted = [(job, names) for job, names in missing if names]
+    with ExitStack() as stack:
+        for number, replies in enumerate(_replies(wanted, data, llm_analysis, workers, stack), start=1):
+            known |= {(reply.tool, reply.job): reply for reply in replies}
+            say(f"went through {number} of {len(wanted)} jobs")
+            if keep is not None:
+                save(Peers(answers=list(known.values()), lines=lines), keep)
     return Peers(answers=list(known.values()), lines=lines)
+
+
+def _replies(
+    wanted: Sequence[tuple[Job, frozenset[str]]], data: Path, llm_analysis: str | None, workers: int, stack: ExitStack
+) -> Iterable[list[Reply]]:
+    """Of each job, by the tools that are named: here, or in several processes, each job in one."""
+    ask = partial(_of_job, data, llm_analysis)
+    if workers == 1:
+        return map(ask, wanted)
+    spawning = multiprocessing.get_context("spawn")
+    return stack.enter_context(ProcessPoolExecutor(workers, spawning)).map(ask, wanted)
+
+
+def _of_job(data: Path, llm_analysis: str | None, wanted: tuple[Job, frozenset[str]]) -> list[Reply]:
+    job, names = wanted
+    return [_reply(tool, job) for tool in _tools(data, llm_analysis) if tool.name in names]
+
+
+@lru_cache(maxsize=1)
+def _tools(data: Path, llm_analysis: str | None) -> Sequence[Tool]:
+    """Once for each process: they keep what they have found."""
+    return tools(data, llm_analysis)
 
 
 def _reply(tool: Tool, job: Job) -> Reply:

@@ -30,6 +30,7 @@ from foretell_bench.sources.llm_h100_sweep import LLAMAS, SETTINGS, SOURCE, plan
 
 SEEDS: Final = 10
 RUNS: Final = 12
+FEW: Final = 3  # runs, after which little should be lost
 _SAME: Final = 1.0001
 
 
@@ -87,6 +88,7 @@ class Figures:
     cherrypick_loss: float  # of throughput, mean of its seeds
     cherrypick_runs_to_best: float  # until it has found what it ends with
     runs_to_cherrypicks_loss: int | None  # None: not after as many runs as it makes
+    three_runs_loss: float | None = None  # of throughput, after the first three; None in files that are older
 
 
 def tables(data: Path) -> list[Table]:
@@ -177,6 +179,7 @@ def figures(table: Table, source: str) -> Figures:
         cherrypick_loss=loses,
         cherrypick_runs_to_best=mean(_runs_to(pick, _least(pick)) or len(pick) for pick in picks),
         runs_to_cherrypicks_loss=_runs_to(patient.rates, (1 + reached) * table.best),
+        three_runs_loss=loss_of(_regret(table, made.rates[:FEW])),
     )
 
 
@@ -265,6 +268,7 @@ class Summary:
     measured_runs: float
     measured_crashes: float
     measured_loss: float
+    three_runs_loss: float | None  # None in files that are older
     cherrypick_runs: float
     cherrypick_crashes: float
     cherrypick_loss: float
@@ -292,11 +296,17 @@ def _summary(name: str, part: Sequence[Figures]) -> Summary:
         measured_runs=mean(f.measured_runs for f in part),
         measured_crashes=mean(f.measured_crashes for f in part),
         measured_loss=mean(loss_of(f.measured_regret) for f in part),
+        three_runs_loss=_mean_of([f.three_runs_loss for f in part]),
         cherrypick_runs=mean(f.cherrypick_runs for f in part),
         cherrypick_crashes=mean(f.cherrypick_crashes for f in part),
         cherrypick_loss=mean(f.cherrypick_loss for f in part),
         more_runs=sum((f.runs_to_cherrypicks_loss or math.inf) > f.cherrypick_runs for f in part),
     )
+
+
+def _mean_of(losses: Sequence[float | None]) -> float | None:
+    known = [loss for loss in losses if loss is not None]
+    return mean(known) if len(known) == len(losses) else None
 
 
 def loss_of(regret: float | None) -> float:

@@ -2,23 +2,30 @@
 
 Devices, prices, batches, the job and the goal are drawn; the step is one small network, priced by the roofline, so that a
 thousand searches take minutes. A recommendation is beaten where another choice that keeps to the goal takes no more time and
-no more money, less of one of them, and leaves as much room in memory, up to the margin that the planner states.
+no more money, less of one of them, both to three digits, and leaves as much room in memory, up to the margin that the planner
+states.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from operator import le
+from pathlib import Path
 from typing import Final
 
 from foretell import Goal, JobLength, PlanResult, Search, Space, Workload, plan
 from foretell.capture import capture
+from foretell.engine import engine_digest
 from foretell.graph import Graph
+from foretell.learn.workers import each
 from foretell.planner.result import Choice
-from foretell.planner.verdict import ROOM
+from foretell.planner.verdict import ROOM, time_and_cost
 from foretell_bench.graphs import Say, quiet
 from foretell_bench.tables.figures import Figure
 
@@ -72,24 +79,55 @@ def draw(number: int) -> RandomQuestion:
     )
 
 
-def run(count: int, say: Say = quiet) -> list[Answered]:
-    graphs = {batch: step(batch) for batch in _BATCHES}
-    found, before = [], os.environ.get("FORETELL_CACHE")
+def run(count: int, say: Say = quiet, *, workers: int = 1, answers: Path | None = None) -> list[Answered]:
+    """Ask the first `count` questions, `workers` of them side by side; a run that was stopped goes on from `answers`."""
+    found = _kept(answers) if answers is not None else {}
+    left = [number for number in range(count) if number not in found]
+    if left:
+        graphs = {batch: step(batch) for batch in _BATCHES}
+        with _cache_of_its_own():
+            for number, answered in each(_answered, graphs, left, workers):
+                found[number] = answered
+                if answers is not None:
+                    with answers.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps({"engine": engine_digest(), "number": number, **asdict(answered)}) + "\n")
+                if len(found) % 50 == 0:
+                    say(f"{len(found)} of {count} spaces")
+    return [found[number] for number in range(count)]
+
+
+def _answered(graphs: Mapping[int, Graph], number: int) -> Answered:
+    question = draw(number)
+    return judge(ask(question, graphs), question.goal)
+
+
+def _kept(path: Path) -> dict[int, Answered]:
+    """What this engine answered before; a line that was cut off when a run was stopped is asked again."""
+    found = {}
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        with suppress(json.JSONDecodeError):
+            kept = json.loads(line)
+            engine, number = kept.pop("engine"), kept.pop("number")
+            if engine == engine_digest():
+                found[number] = Answered(**kept)
+    return found
+
+
+@contextmanager
+def _cache_of_its_own() -> Iterator[None]:
+    """A folder for captures and outcomes while questions are asked: outcomes of one space serve the others."""
+    before = os.environ.get("FORETELL_CACHE")
     with tempfile.TemporaryDirectory() as folder:
-        os.environ["FORETELL_CACHE"] = folder  # outcomes of one space serve the others
+        os.environ["FORETELL_CACHE"] = folder
         try:
-            for number in range(count):
-                if number % 50 == 0:
-                    say(f"{number} of {count} spaces")
-                found.append(judge(ask(draw(number), graphs), draw(number).goal))
+            yield
         finally:
             os.environ.pop("FORETELL_CACHE")
             if before is not None:
                 os.environ["FORETELL_CACHE"] = before
-    return found
 
 
-def ask(question: RandomQuestion, graphs: dict[int, Graph]) -> PlanResult:
+def ask(question: RandomQuestion, graphs: Mapping[int, Graph]) -> PlanResult:
     return plan(
         graphs[question.batch],
         job=question.job,
@@ -116,11 +154,8 @@ def beats(one: Choice, other: Choice) -> bool:
     """Whether one is no worse than another in anything, and better in time or cost."""
     if (one.cost is None) != (other.cost is None):
         return False
-    mine, its = ([c.time.median, *([c.cost.median] if c.cost else [float(c.devices)])] for c in (one, other))
-    no_worse = all(a <= b for a, b in zip(mine, its, strict=True)) and any(
-        a < b for a, b in zip(mine, its, strict=True)
-    )
-    return no_worse and one.headroom >= min(other.headroom, ROOM)
+    mine, its = time_and_cost(one), time_and_cost(other)
+    return mine != its and all(map(le, mine, its)) and one.headroom >= min(other.headroom, ROOM)
 
 
 def _breaks(choice: Choice, goal: Goal) -> bool:

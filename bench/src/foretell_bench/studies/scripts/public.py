@@ -130,7 +130,8 @@ def sets(
     results: Mapping[str, Mapping[str, Any]], later: Mapping[str, Mapping[str, Any]], scripts: Sequence[PublicScript]
 ) -> dict[str, dict[str, Mapping[str, Any]]]:
     """Results by set: each draw as it was when nobody had seen it, and all that was run later, as it is now."""
-    draws = {"first drawn": 1, "second drawn": 2, "third drawn": 3, "fourth drawn": 4}
+    titles = ("first", "second", "third", "fourth", "fifth")
+    draws = {f"{title} drawn": number for number, title in enumerate(titles, 1)}
     found = {
         title: {s.name: results[s.name] for s in scripts if s.drawn == n and s.name in results}
         for title, n in draws.items()
