@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from functools import lru_cache
 from typing import Final
 
 from foretell.cost.attained import Attained, Kind
@@ -74,6 +75,7 @@ def unit_of(signature: Signature, device: Device, *, tf32: bool) -> Unit:
     return device.unit(peak_name(signature, tf32=tf32))
 
 
+@lru_cache(maxsize=1 << 14)  # asked many times of every op
 def kind_of(signature: Signature, precision: Unit) -> Kind:
     """What of its arithmetic an op attains on units of a precision goes by this."""
     family = operator_of(signature.name).family

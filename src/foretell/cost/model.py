@@ -31,7 +31,7 @@ from foretell.cost.operator_errors import FILE as ERRORS_FILE
 from foretell.cost.operator_errors import FUSED_FILE as FUSED_ERRORS
 from foretell.cost.operator_errors import OperatorErrors
 from foretell.cost.operators import FILE as OPERATORS_FILE
-from foretell.cost.operators import FUSED_FILE, OperatorModels
+from foretell.cost.operators import FUSED_FILE, REMEMBERED, OperatorModels
 from foretell.cost.roofline import Price, on_tf32, price_calls
 from foretell.cost.transfer import FILE as GENERATIONS_FILE
 from foretell.cost.transfer import Generations, transferred
@@ -49,7 +49,6 @@ from foretell.units import Seconds
 
 Floats = npt.NDArray[np.float64]
 ROOFLINE: Final = "roofline"
-_REMEMBERED: Final = 50_000  # ops a model keeps the times of, for each device
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,7 +173,7 @@ class CostModel:
         """Asks the models for what they were not asked before: plans and batches repeat most ops of each other."""
         assert self.operators is not None
         seen = self._seen.setdefault((device, tf32), {})
-        if len(seen) > _REMEMBERED:
+        if len(seen) > REMEMBERED:
             seen = self._seen[device, tf32] = {}  # a new one: other threads read the old
         fresh = list(dict.fromkeys(s for s in signatures if s not in seen))
         if fresh:

@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from foretell.cost.features import Description
+from foretell.cost.features import Description, describe
 from foretell.cost.files import load_arrays, reading, save_arrays
 from foretell.cost.trees import Trees
 from foretell.errors import ModelError
+from foretell.graph import Signature
+from foretell.graph.operators import Family, operator_of
+from foretell.hardware import Device
 from foretell.limits import parse_json
+from foretell.units import Seconds
 
 Floats = npt.NDArray[np.float64]
 FILE: Final = "operators.safetensors"
@@ -28,6 +32,7 @@ FUSED_FILE: Final = "fused.safetensors"  # of kernels that a compiler writes
 TEXT_INDEX: Final = "operators.json"  # of the first version, which kept LightGBM's text of each family
 VERSION: Final = 2
 _FARTHEST: Final = 20.0  # from the roofline, as a logarithm: farther off, no number of trees is to be believed
+REMEMBERED: Final = 50_000  # ops whose times are kept, for each device
 UNKNOWN: Final = -1.0  # the code of an operator that was not there when the model was fitted
 
 
@@ -71,9 +76,31 @@ def places_by_family(descriptions: Sequence[Description]) -> dict[str, list[int]
     return places
 
 
+class Alone(NamedTuple):
+    """What trees say of an op by itself on the device that they are of, and the family that they know it by."""
+
+    seconds: Seconds
+    family: Family
+
+
 @dataclass(frozen=True, kw_only=True)
 class OperatorModels:
     families: Mapping[str, FamilyModel]
+    _asked: dict[tuple[Device, bool], dict[Signature, Alone]] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
+
+    def alone(self, signatures: Sequence[Signature], own: Device, *, tf32: bool) -> list[Alone]:
+        """Each op on the device that trees are of. Every other device is transferred from there, so each is asked once."""
+        asked = self._asked.setdefault((own, tf32), {})
+        if len(asked) > REMEMBERED:
+            asked = self._asked[own, tf32] = {}  # a new one: other threads read the old
+        if fresh := list(dict.fromkeys(s for s in signatures if s not in asked)):
+            described = [describe(s, own, tf32=tf32) for s in fresh]
+            seconds = self.seconds([operator_of(s.name).like or s.name for s in fresh], described).tolist()
+            for s, each, description in zip(fresh, seconds, described, strict=True):
+                asked[s] = Alone(each, description.family)
+        return [asked[s] for s in signatures]
 
     def seconds(self, names: Sequence[str], descriptions: Sequence[Description]) -> Floats:
         """Device time of each op; the roofline where its family has no model."""

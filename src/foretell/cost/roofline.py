@@ -86,6 +86,7 @@ def on_tf32(name: str, precision: Precision, device: Device) -> bool:
     return precision.on_tf32(operator_of(name).family, device)
 
 
+@lru_cache(maxsize=1 << 14)  # asked many times of every op
 def peak_name(signature: Signature, *, tf32: bool) -> Unit:
     """Which published rate the op's matrix arithmetic runs at."""
     name: Unit = next((UNIT_OF_DTYPE[x.dtype] for x in signature.inputs if x.dtype in UNIT_OF_DTYPE), "fp32")

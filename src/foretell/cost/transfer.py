@@ -24,7 +24,7 @@ import numpy.typing as npt
 from foretell.cost.attained import Attained, attained_in
 from foretell.cost.beyond_trees import beyond_trees
 from foretell.cost.convolution import is_channels_last
-from foretell.cost.features import describe, walked
+from foretell.cost.features import walked
 from foretell.cost.files import check_numbers, reading
 from foretell.cost.generations import bound, clock_hz, kind_of, on_half_the_lanes, share_of, unit_of
 from foretell.cost.operators import OperatorModels
@@ -97,11 +97,11 @@ def transferred(
     """Seconds of ops on another device than their model's own, and their families."""
     signatures = [_of_a_library(s, device) for s in signatures]
     computed = [_as_computed(s, device) for s in signatures]
-    described = [describe(s, own, tf32=tf32) for s in computed]
     attained = generations.attained
-    names = [operator_of(s.name).like or s.name for s in computed]
-    learned = operators.seconds(names, described).tolist()
-    measured = np.array([beyond_trees(s, t, own, device, attained) for s, t in zip(computed, learned, strict=True)])
+    alone = operators.alone(computed, own, tf32=tf32)
+    measured = np.array(
+        [beyond_trees(s, a.seconds, own, device, attained) for s, a in zip(computed, alone, strict=True)]
+    )
     ours = np.array([bound(s, own, attained, tf32=tf32) for s in computed])
     theirs = _bounds(computed, signatures, np.minimum(measured / ours, 1.0), own, device, attained, tf32=tf32)
     rest = np.sqrt(np.maximum(measured**2 - ours**2, 0.0))
@@ -127,7 +127,7 @@ def transferred(
             if (instead := [other(s) for s in signatures]) != list(signatures):
                 more, _ = transferred(instead, own, operators, device, generations, tf32=tf32)
                 seconds = np.minimum(seconds, more)
-    return seconds, [d.family for d in described]
+    return seconds, [a.family for a in alone]
 
 
 def _bounds(

@@ -49,15 +49,17 @@ def rank_memory(role: Role, device: Device, *, streams_hold: bool = False) -> tu
 
 def _replay(role: Role, device: Device, capacity: Bytes, retained: Sequence[Retained]) -> tuple[MemoryTrace, bool]:
     """The step's memory, and whether it runs on a device of that capacity."""
+    temporaries, kept = tuple(temporary_bytes(role.graph, device)), tuple(kept_workspaces(role.graph, device))
     step = partial(
         replay,
         role.graph,
-        temporaries=temporary_bytes(role.graph, device),
-        kept_workspace=kept_workspaces(role.graph, device),
+        temporaries=temporaries,
+        kept_workspace=kept,
         persistent=role.persistent,
         retained=retained,
     )
-    free = step()  # of a device without limit: below the limit none is felt
+    # Of a device without limit: below the limit none is felt, and many devices take the same workspaces.
+    free = role.graph.remember(("replay", temporaries, kept, retained, *role.persistent.items()), step)
     if free.peak_reserved <= capacity:
         return free, True
     if allocated_at_least(role.graph, free.peak_op) > capacity:

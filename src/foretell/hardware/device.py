@@ -25,6 +25,7 @@ _INSTEAD: Final[Mapping[Unit, tuple[Unit, ...]]] = {
     "int8": ("fp16", "bf16", "fp32"),
     "fp64": ("fp32",),
 }
+_NAMED_UNIT: Final[Mapping[str, Unit]] = {unit: unit for unit in UNITS}
 _EMULATED_FP64: Final = 1 / 32  # of the rate of fp32
 
 _MIN_NUMBER, _MAX_NUMBER = 1e-12, 1e24  # of any number of hardware, in SI units
@@ -116,9 +117,13 @@ class Device:
 
     def unit(self, dtype: str) -> Unit:
         """The units that multiply numbers of `dtype`: its own, or what a device without them has instead."""
-        _check_choice(f"device {self.name!r}", "dtype", dtype, UNITS)
-        wanted = next(unit for unit in UNITS if unit == dtype)
-        return next(unit for unit in (wanted, *_INSTEAD.get(wanted, ())) if unit in self.peaks)
+        wanted = _NAMED_UNIT.get(dtype)
+        if dtype not in _NAMED_UNIT:
+            _check_choice(f"device {self.name!r}", "dtype", dtype, UNITS)
+        wanted = _NAMED_UNIT[dtype]
+        if wanted in self.peaks:
+            return wanted
+        return next(unit for unit in _INSTEAD[wanted] if unit in self.peaks)
 
     def vector_peak(self, dtype: str = "fp32") -> FlopsPerSecond:
         """Rate of elementwise work, outside the matrix units; every type narrower than fp32 computes in fp32."""
