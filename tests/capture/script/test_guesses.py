@@ -14,6 +14,7 @@ import foretell
 from foretell.capture.script.ended import Ended
 from foretell.capture.script.guesses import RUNS, Contradicted, Guesses
 from foretell.capture.script.misread import arrays_of_pictures, arrays_too_small, misread_texts
+from foretell.capture.script.pretend.files import ids
 from foretell.capture.script.pretend.files.arrays import known_array
 from foretell.capture.script.pretend.files.guessed import guessed
 from foretell.capture.script.pretend.files.lines import list_of_files
@@ -237,3 +238,35 @@ def test_every_run_begins_anew_and_a_crash_of_a_later_one_is_told(script: Write)
     assert foretell.capture_graph(script(AGAIN.format(then=""), fake_data=True)).samples == 8
     with pytest.raises(CaptureError, match="SIGTERM"):
         foretell.capture_graph(script(AGAIN.format(then="os.kill(os.getpid(), signal.SIGTERM)"), fake_data=True))
+
+
+@pytest.mark.parametrize(
+    ("source", "first", "last"),
+    [
+        ("u, i = line.rstrip().split(' ')\nu = int(u)\ni = int(i)", "1 1", 2),
+        ("user, item, label = line.split('\\t')\nx.append((int(user), int(item), int(label)))", "1\t1\t0", 3),
+        ("parts = line.strip('\\n').split(' ')\nseen = [int(i) for i in parts[1:]]\nwho = int(parts[0])", "1 1", 16),
+        ("rows = [list(map(int, line.split(','))) for line in file]", "1,1", 16),
+    ],
+)
+def test_lines_that_are_read_as_whole_numbers_have_numbers_from_one_on(
+    session: Session, source: str, first: str, last: int
+) -> None:
+    text = ids.numbers(session, "data/train.txt", source)
+    assert text is not None
+    lines = text.read().splitlines()
+    mark = "," if "," in first else first[1]
+    assert lines[0].startswith(first)
+    assert {line.count(mark) for line in lines} == {last - 1}
+    rows = [list(map(int, line.split(mark))) for line in lines]
+    assert (min(row[0] for row in rows), max(row[0] for row in rows)) == (1, 1024)
+    assert len({row[1] for row in rows[:16]}) == 16  # what one has seen differs
+
+
+def test_lines_that_have_a_name_first_are_no_numbers(session: Session) -> None:
+    source = "line = row.split()\nimage = Image.open(line[0])\nbox = [int(x) for x in line[1].split(',')]"
+    assert ids.numbers(session, "data/train.txt", source) is None
+    assert ids.numbers(session, "data/train.txt", "name, count = line.split()\ncount = int(count)") is None
+    ratings = ids.numbers(session, "ml/ratings.dat", "u, i, r, t = line.split('::')\nkeep(int(u), int(i))")
+    assert ratings is not None
+    assert ratings.readline().count("::") == 3

@@ -21,7 +21,7 @@ from typing import Any, Final
 from foretell.capture.reads import is_library
 from foretell.capture.script.imports import once_imported
 from foretell.capture.script.pretend import overlay
-from foretell.capture.script.pretend.files import documents, kinds, line_parts, lines, sizes, token_files, words
+from foretell.capture.script.pretend.files import documents, ids, kinds, line_parts, lines, sizes, token_files, words
 from foretell.capture.script.pretend.files.callers import (
     function_source,
     is_ready,
@@ -279,6 +279,8 @@ class Contents:
         if kind == "records":
             self._note_document(path)
             return io.StringIO(f"{documents.MARK}\n" * ROWS)
+        if (numbered := ids.numbers(self._session, path, source)) is not None:
+            return numbered
         if kind == "names" or (
             re.search(r"\breadlines|splitlines|for \w+ in|\.split", source) and _LISTS.search(source)
         ):
