@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 import foretell
-from foretell.capture.script.pretend.files import checksums, kinds
+from foretell.capture.script.pretend.files import checksums, kinds, stores
 from foretell.capture.script.pretend.files.checkpoints import IN_PLACE, Checkpoint
 from foretell.capture.script.pretend.files.patterns import name_of
+from foretell.capture.script.session import Session
 from foretell.errors import WorkloadError
 from tests.capture.script.conftest import Write
 
@@ -443,6 +444,18 @@ def test_a_look_at_the_first_of_a_checkpoint_that_is_not_here_finds_a_name() -> 
     assert first == ""
     assert {name: value for name, value in found.items()} == {}  # noqa: C416
     assert set(found.keys()) == set()
+
+
+def test_a_checkpoint_that_is_not_here_has_the_states_that_a_script_ends_without() -> None:
+    found = Checkpoint()
+    assert all(name in found for name in ("state_dict", "model", "model_state_dict"))
+    assert not any(name in found for name in ("optimizer", "layer1.weight"))
+
+
+def test_names_in_a_store_of_arrays_are_bytes() -> None:
+    store = stores._Unshaped(Session(foretell.Script(path="train.py")), "data/waveforms.h5", "utf-8")
+    assert store["audio_name"][3].decode() == "00003"
+    assert len(store["hdf5_path"][:]) == 2039
 
 
 def test_a_check_sum_of_what_is_stood_in_for_is_the_one_it_is_compared_with() -> None:

@@ -6,6 +6,7 @@ import contextlib
 import dis
 import io
 import os
+import re
 from collections.abc import Callable, ItemsView, Iterator, KeysView
 from sys import _getframe
 from typing import Any, Final
@@ -25,6 +26,7 @@ from foretell.capture.script.pretend.reading import Note, or_else, or_else_offli
 from foretell.capture.script.session import Session
 
 IN_PLACE: Final = b"Foretell stands in for weights"  # what a script writes that fetches them itself
+_WHOLE: Final = re.compile(r"(\w+_)?(state_dict|model|net|network|weights|params)")  # the states of a net, by name
 FETCHED: Final[set[str]] = set()  # paths that a download was to leave something at
 
 
@@ -44,6 +46,10 @@ class Checkpoint(dict[Any, Any]):
 
     def __missing__(self, key: Any) -> Checkpoint:
         return Checkpoint()
+
+    def __contains__(self, key: object) -> bool:
+        """A script that looks for the net's states may end without them; for its own parameters it shall find none."""
+        return isinstance(key, str) and _WHOLE.fullmatch(key) is not None
 
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, torch.Tensor):  # a table, of which a row is read for each number

@@ -19,12 +19,14 @@ from foretell.capture.script.pretend.files.guessed import INSIDE, guessed
 from foretell.capture.script.pretend.files.packed_rows import Packed, Row
 from foretell.capture.script.pretend.files.sizes import PICTURE
 from foretell.capture.script.session import Session
+from foretell.capture.script.shapes import ROWS
 
 _SAMPLES: Final = 2048
 _CLASSES: Final = 80  # of COCO, whose numbers go to 90
 _NOT_COCO: Final = frozenset((12, 26, 29, 30, 45, 66, 68, 69, 71, 83))
 _COUNTS: Final = re.compile(r"num|len|size|count|total|keys", re.IGNORECASE)
 _SIDE: Final = re.compile(r"(?:^|[-_])(8|16|32|64|128|256|512|1024)[-_]\d+$")
+_NAMES: Final = re.compile(r"(^|_)(file)?(names?|paths?)$", re.IGNORECASE)
 _LABELS: Final = re.compile(r"label|text|word|gt|caption|name", re.IGNORECASE)
 
 
@@ -194,10 +196,13 @@ def _coco(captions: bool, keypoints: bool) -> dict[str, Any]:
 class _Unshaped:
     """A file of arrays, of which nobody knows the shapes but those that are known by name."""
 
-    def __init__(self, session: Session, path: str) -> None:
-        self._session, self._path = session, path
+    def __init__(self, session: Session, path: str, encoding: str = "") -> None:
+        self._session, self._path, self._encoding = session, path, encoding
 
     def __getitem__(self, key: Any) -> Any:
+        if self._encoding and _NAMES.search(str(key)):  # texts are bytes in it
+            self._session.stand_in(f"names in {self._path}", f"{ROWS:,} of them")
+            return np.array([f"{row:05}".encode(self._encoding) for row in range(ROWS)])
         if key in ("GTcls", "GTinst"):  # of the borders data set of Berkeley
             self._session.stand_in(f"masks in {os.path.dirname(self._path)}", f"{PICTURE[0]} × {PICTURE[1]}")
             made = np.empty((1, 1), [("Segmentation", "O"), ("Boundaries", "O"), ("Categories", "O")])
@@ -237,7 +242,7 @@ def _arrays(session: Session, h5py: Any) -> None:
 
     def new(cls: Any, name: Any = None, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
         if mode in ("r", "r+") and isinstance(name, str | os.PathLike) and not overlay.is_there(name):
-            return _Unshaped(session, os.fspath(name))
+            return _Unshaped(session, os.fspath(name), "utf-8")
         return make(cls)
 
     h5py.File.__new__ = new
