@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 import pytest
 
+import foretell
+from foretell.cost.compile_time import compile_time
 from foretell.errors import InputError
+from foretell.graph import Graph
 from foretell.hardware import Cluster
 from foretell.planner.candidates import candidates_of
 from foretell.planner.cluster_search import search_cluster
 from foretell.planner.space import DIMENSIONS, Space
+from foretell.planner.steps import Steps, Variant, steps_of
+from foretell.planner.verdict import describe
+from tests.capture.test_compiled import compiled, eager
 from tests.planner.small import evaluator, steps
 from tests.planner.test_plan import planned
 
@@ -18,7 +25,6 @@ from tests.planner.test_plan import planned
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("compile",), "search=compile is not possible yet: steps are forecast as they run eagerly"),
         (("precison",), "Did you mean 'precision'"),
         (("batches",), "parallelism, micro-batches and accumulation are always searched"),
     ],
@@ -84,3 +90,56 @@ def test_a_search_goes_on_until_something_fits_as_surely_as_wanted() -> None:
     usual = search_cluster(evaluates, 0, every)
     never = search_cluster(evaluates, 0, every, sure=1.1)
     assert len(never.simulated) > len(usual.simulated)
+
+
+def in_ways(*words: str) -> Steps:
+    """A step as it is written (false), and compiled (true)."""
+    ways: dict[str, Graph] = {"false": eager(), "true": compiled()}
+    variants = [Variant(settings={"compile": word}, captured={32: ways[word]}, free=False) for word in words]
+    return Steps(name="block", variants=tuple(variants))
+
+
+def test_compiling_is_searched_as_a_setting_of_the_source() -> None:
+    assert Space(search=("compile",)).varied({}) == {"compile": ["false", "true"]}
+    assert Space(search=("compile", "precision")).varied({"compile": "max-autotune"})["compile"] == [
+        "max-autotune", "false", "true"
+    ]  # fmt: skip
+    with pytest.raises(InputError, match="search=compile and vary of compile both say which to try"):
+        Space(search=("compile",), vary={"compile": ["true"]}).varied({})
+
+
+def test_plans_that_cut_a_compiled_step_are_left_out() -> None:
+    found = candidates_of(Space(), in_ways("false", "true"), Cluster.parse("2xh100-sxm"))
+    cut = "it cuts a compiled step, whose kernels are fused for one device"
+    assert found.left_out[cut] > 0
+    plans = [{str(c.plan) for c in found.found if c.variant == v} for v in (0, 1)]
+    assert plans[1] < plans[0]
+    assert not any("tp=2" in plan or "zero=3" in plan for plan in plans[1])
+
+
+def test_each_start_of_a_compiled_job_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = foretell.JobLength.usual(samples=1e6)
+    takes = compile_time(compiled(), Cluster.parse("h200").nodes[0].host.op_seconds).median
+    for word, start in (("false", job.startup), ("true", job.startup + takes)):
+        monkeypatch.setattr("foretell.planner.plan.steps_of", lambda *asked, word=word, **how: in_ways(word))
+        best = foretell.plan("x", "h200", job=job, space=Space(search=("compile",))).recommended
+        assert best is not None
+        assert best.job.startup_seconds == pytest.approx(start)
+        assert str(best.compiled).lower() == best.settings["compile"] == word
+        assert (", compiled, and micro-batches" in describe(best)) is best.compiled
+
+
+def test_a_compiled_step_is_captured_at_the_largest_batches_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, int]] = []
+
+    def capture(workload: str, settings: Mapping[str, str], batch: int | None, *how: object) -> Graph:
+        asked.append((settings["compile"], batch or 0))
+        return compiled() if settings["compile"] == "true" else eager()
+
+    monkeypatch.setattr("foretell.planner.steps._capture", capture)
+    both = {"compile": ["false", "true"]}
+    steps_of("x", {}, both, batches=[8, 2, 4])
+    assert asked == [("false", 2), ("false", 4), ("true", 4), ("true", 8)]
+    asked.clear()
+    steps_of("x", {}, both)
+    assert asked[2:] == [("true", 32), ("true", 64)]

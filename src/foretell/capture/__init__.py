@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from foretell.capture import cache as graph_cache
-from foretell.capture.child import capture_script, capture_source, capture_workload
+from foretell.capture.child import AS_WRITTEN, capture_script, capture_source, capture_workload
 from foretell.capture.fingerprint import fingerprint
 from foretell.errors import InputError
 from foretell.graph import Graph
@@ -31,6 +32,7 @@ def capture(
     progress: Callable[[str], None] | None = None,
     cache: bool = True,
     output: Callable[[bytes], None] | None = None,
+    compiled: bool = True,
 ) -> Graph:
     """Record one step without an accelerator: every operator, with shapes and no contents.
 
@@ -40,6 +42,7 @@ def capture(
         progress: Is called with a line now and then.
         cache: Whether the graph is kept, on disk or for as long as the Workload lives.
         output: Is given what the user's code prints.
+        compiled: Whether torch.compile is followed; else the step is as it is written.
 
     Returns:
         The graph of the steady-state step.
@@ -60,14 +63,17 @@ def capture(
     if isinstance(workload, Graph):
         return workload
     if isinstance(workload, Workload):
-        return _once(workload, cache and output is None, report, output)
+        return _once(workload, cache and output is None, report, output, compiled)
     if isinstance(workload, Script):
+        if not compiled:
+            workload = replace(workload, environment={**dict(workload.environment), **AS_WRITTEN})
+        script = workload
 
         def run() -> tuple[Graph, dict[str, str]]:
-            report(f"running {workload.path} until its third step")
-            return capture_script(workload, output, lambda where: report(f"running {workload.path}: {where}"))
+            report(f"running {script.path} until its third step")
+            return capture_script(script, output, lambda where: report(f"running {script.path}: {where}"))
 
-        return _cached(workload.path, {"script": json.dumps(workload.to_dict())}, cache, run)
+        return _cached(script.path, {"script": json.dumps(script.to_dict())}, cache, run)
     if workload.endswith(".graph"):
         report(f"reading {workload}")
         return Graph.load(workload)
@@ -75,29 +81,34 @@ def capture(
 
     def load() -> tuple[Graph, dict[str, str]]:
         report(f"capturing {workload}")
-        return capture_source(workload, given, output)
+        return capture_source(workload, given, output, compiled)
 
     # A launch script may hang on the environment: what it comes to is part of the question.
     configuration = configuration_of(workload, given)
-    return _cached(workload, given | ({"configuration": repr(configuration)} if configuration else {}), cache, load)
+    asked = given | ({"configuration": repr(configuration)} if configuration else {}) | ({} if compiled else AS_WRITTEN)
+    return _cached(workload, asked, cache, load)
 
 
-_captured: WeakKeyDictionary[Workload, tuple[str, Graph, dict[str, str]]] = WeakKeyDictionary()
+_captured: WeakKeyDictionary[Workload, dict[bool, tuple[str, Graph, dict[str, str]]]] = WeakKeyDictionary()
 
 
 def _once(
-    workload: Workload, cache: bool, report: Callable[[str], None], output: Callable[[bytes], None] | None
+    workload: Workload,
+    cache: bool,
+    report: Callable[[str], None],
+    output: Callable[[bytes], None] | None,
+    compiled: bool,
 ) -> Graph:
     """A Workload is captured once in a process, and again when something that its functions refer to has changed."""
     key = fingerprint(workload) if cache else None
-    if key is not None and (known := _captured.get(workload)) is not None:
+    if key is not None and (known := _captured.get(workload, {}).get(compiled)) is not None:
         was, graph, read = known
         if was == key and not graph_cache.changed(read):
             return graph
     report(f"capturing {workload.name}")
-    graph, read = capture_workload(workload, output)
+    graph, read = capture_workload(workload, output, compiled)
     if key is not None:
-        _captured[workload] = key, graph, read
+        _captured.setdefault(workload, {})[compiled] = key, graph, read
     return graph
 
 

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Any, Final, NoReturn
 
@@ -33,15 +34,18 @@ from foretell.workload import Workload
 _GRACE: Final[Seconds] = 2.0  # to end in, once it has answered
 _LOOK: Final[Seconds] = 0.2  # how soon is seen that a run has crashed
 _PROGRESS: Final = b"\n"  # no answer begins so
+AS_WRITTEN: Final = {"TORCH_COMPILE_DISABLE": "1"}  # torch's own: code that calls torch.compile runs as it is written
 
 
 Output = Callable[[bytes], None] | None
 Report = Callable[[str], None]
 
 
-def capture_source(source: str, settings: Mapping[str, str], output: Output = None) -> tuple[Graph, dict[str, str]]:
+def capture_source(
+    source: str, settings: Mapping[str, str], output: Output = None, compiled: bool = True
+) -> tuple[Graph, dict[str, str]]:
     """The graph of a SOURCE, and the files of the user's that were read for it, each with its digest."""
-    request = {"source": source, "settings": dict(settings)}
+    request = {"source": source, "settings": dict(settings), "compiled": compiled}
     return _ask(_new_interpreter, json.dumps(request).encode(), source, output)
 
 
@@ -70,18 +74,18 @@ def capture_script(
     return run({COMPILES: "with its kernels the script did not come to its third step"})
 
 
-def capture_workload(workload: Workload, output: Output = None) -> tuple[Graph, dict[str, str]]:
+def capture_workload(workload: Workload, output: Output = None, compiled: bool = True) -> tuple[Graph, dict[str, str]]:
     """As `capture_source`, of a Workload that is made already."""
     if _may_fork():
         _load_what_every_capture_needs()
 
         def serve(link: Connection) -> None:
-            _serve(_Side(link), lambda: _trace_workload(lambda: workload))
+            _serve(_Side(link), lambda: _trace_workload(lambda: workload, compiled))
 
         return _ask(lambda: Child.forked(serve, memory=_most_memory()), b"", workload.name, output)
     import cloudpickle
 
-    return _ask(_new_interpreter, cloudpickle.dumps(workload), workload.name, output)
+    return _ask(_new_interpreter, cloudpickle.dumps((workload, compiled)), workload.name, output)
 
 
 def _new_interpreter() -> Child:
@@ -175,17 +179,17 @@ def answer(link: Connection) -> None:
         _run_script(Script.from_dict(entries["script"]), link, entries["known"])
         return
 
-    def get_workload() -> Workload:
+    def trace() -> Graph:
         if not entries:
             import cloudpickle
 
-            workload: Workload = cloudpickle.loads(request)
-            return workload
+            workload, compiled = cloudpickle.loads(request)
+            return _trace_workload(lambda: workload, compiled)
         from foretell.sources.resolve import load_workload
 
-        return load_workload(**entries)
+        return _trace_workload(lambda: load_workload(entries["source"], entries["settings"]), entries["compiled"])
 
-    _serve(_Side(link), lambda: _trace_workload(get_workload))
+    _serve(_Side(link), trace)
 
 
 class _Side:
@@ -260,7 +264,7 @@ def _trace_script(script: Script, side: _Side, known: Mapping[str, Any], writer:
         os._exit(0)
 
 
-def _trace_workload(get_workload: Callable[[], Workload]) -> Graph:
+def _trace_workload(get_workload: Callable[[], Workload], compiled: bool) -> Graph:
     import torch
 
     from foretell.capture.as_gpu import devices
@@ -269,8 +273,11 @@ def _trace_workload(get_workload: Callable[[], Workload]) -> Graph:
 
     wishes.take_over()
     devices.mean_here()
+    if not compiled:
+        os.environ.update(AS_WRITTEN)
     with torch.inference_mode(False), torch.enable_grad():  # whatever the caller of a fork was in
-        return trace_or_run(get_workload())
+        workload = get_workload()
+        return trace_or_run(workload if compiled else replace(workload, compile=False))
 
 
 def _serve(side: _Side, get_graph: Callable[[], Graph], by: str = "workload") -> None:

@@ -55,7 +55,7 @@ def plan(
     ] = None,
     search: Annotated[
         str | None,
-        option(SPACE, "--search", "Also try: precision, checkpointing, offload, instances, spot.", "WORDS"),
+        option(SPACE, "--search", "Also try: precision, compile, checkpointing, offload, instances, spot.", "WORDS"),
     ] = None,
     vary: Annotated[
         list[str] | None, option(SPACE, "--vary", "Try these values of a parameter of SOURCE.", "NAME=A,B")
@@ -137,7 +137,7 @@ def plan(
     )
     if server is not None:
         remote.refuse({"--html": html, "--vary": vary, "--prices": prices, "--measure": measure, "--ray": ray,
-                       "--search precision": "precision" in dimensions})  # fmt: skip
+                       "--search precision": "precision" in dimensions, "--search compile": "compile" in dimensions})  # fmt: skip
         question = _question(goal, space, job) | {"on": on, "plan": fixed, "model": model, "profile": profile}
         if any(each is not None for each in (loader, jitter, expert_skew, trainer, host, software)):
             question["conditions"] = dataclasses.asdict(conditions)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from foretell import Cluster, Forecast, Script
+    from foretell.forecasting.compile_gain import CompileGain
 
 
 def predict(
@@ -142,11 +143,12 @@ def predict(
         forecasts, batches = _fit_batches(source, places, chosen, not no_cache, {**terms, "headroom": headroom})
     else:
         forecasts = _forecasts(script or source, places, chosen, not no_cache, terms, write_error if verbose else None)
+    gains = {} if script or fit_batch else _gains(str(source), forecasts, places, chosen, not no_cache, terms)
     predictions = methods.ask(method, source, chosen, forecasts, not no_cache) if method is not None else []
     answer(
         as_json,
-        lambda: _answers(forecasts, batches, resources, predictions),
-        lambda width: _tables(forecasts, batches, width, resources, predictions, explain),
+        lambda: _answers(forecasts, batches, resources, predictions, gains),
+        lambda width: _tables(forecasts, batches, width, resources, predictions, explain, gains),
     )
     if html is not None:
         from foretell.report.html import write_html
@@ -213,6 +215,29 @@ def _forecasts(
     return forecasts
 
 
+def _gains(
+    source: str,
+    forecasts: Sequence[Forecast],
+    on: Sequence[Cluster],
+    settings: Mapping[str, str],
+    cache: bool,
+    terms: Mapping[str, Any],
+) -> dict[str, CompileGain]:
+    """By cluster, what compiling gains over the eager step by the same plan; nothing where it is not compiled."""
+    import foretell
+    from foretell.forecasting.compile_gain import compile_gain
+
+    if source.endswith(".graph") or not forecasts[0].graph.is_compiled:
+        return {}
+    with progress() as report:
+        step = foretell.capture_graph(source, settings, progress=report, cache=cache, compiled=False)
+        report(f"forecasting {step.name} as it is written")
+        eager = [
+            foretell.forecast(step, where, **{**terms, "plan": f.plan}) for where, f in zip(on, forecasts, strict=True)
+        ]
+    return {f.cluster: compile_gain(f, other) for f, other in zip(forecasts, eager, strict=True)}
+
+
 def _fit_batches(
     source: str, on: Sequence[Cluster], settings: Mapping[str, str], cache: bool, terms: Mapping[str, Any]
 ) -> tuple[list[Forecast], list[int]]:
@@ -253,15 +278,19 @@ def _tables(
     resources: bool = False,
     predictions: Sequence[methods.Named] = (),
     explain: bool = False,
+    gains: Mapping[str, CompileGain] | None = None,
 ) -> RenderableType:
     from rich.console import Group
 
+    from foretell.report.compiling import gain_section
     from foretell.report.methods import method_section, resources_section
     from foretell.report.terminal import explanation_section, forecast_panel, forecast_table
 
     one = len(forecasts) == 1
     whole = forecast_panel(forecasts[0], batch=batches[0] if batches else None) if one else None
     parts: list[RenderableType] = [whole or forecast_table(forecasts, batches=batches, width=width)]
+    if gains:
+        parts.append(gain_section(gains))
     for i, found in enumerate(forecasts):
         name, values = "", dict[str, float]()
         if predictions:
@@ -280,6 +309,7 @@ def _answers(
     batches: Sequence[int],
     resources: bool = False,
     predictions: Sequence[methods.Named] = (),
+    gains: Mapping[str, CompileGain] | None = None,
 ) -> Any:
     from foretell.report.methods import method_dict, series_dict
 
@@ -287,6 +317,8 @@ def _answers(
     for each, batch in zip(answers, batches, strict=False):
         each["batch"] = batch
     for each, found in zip(answers, forecasts, strict=True):
+        if gains:
+            each["compiled"] = gains[found.cluster].to_dict()
         if resources:
             each["resources_over_step"] = series_dict(found)
     for each, (name, predicted) in zip(answers, predictions, strict=False):

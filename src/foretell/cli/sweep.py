@@ -141,6 +141,7 @@ def _compared(
     from foretell.sources.scripts import script_of
 
     graphs: dict[tuple[str, ...], Any] = {}
+    eager: dict[tuple[str, ...], Any] = {}  # what is compiled, as it is written
     questions = []
     for number, (source, settings, cluster, plan) in enumerate(cases):
         key = words = source, *(f"{k}={v}" for k, v in settings.items())
@@ -149,27 +150,34 @@ def _compared(
         if key not in graphs and is_script:
             graphs[key] = decide(source, cluster, plan, settings=settings, progress=report, cache=cache).graph
         elif key not in graphs:
-            graphs[key] = foretell.capture_graph(source, settings, progress=report, cache=cache)
+            how: dict[str, Any] = {"progress": report, "cache": cache}
+            graphs[key] = foretell.capture_graph(source, settings, **how)
+            if graphs[key].is_compiled and not source.endswith(".graph"):
+                eager[key] = foretell.capture_graph(source, settings, **how, compiled=False)
         label = " ".join([*words, f"on {cluster}", *([plan] if plan else [])])
         questions.append((number, label, key, places[cluster], plan))
     found: dict[int, Compared] = {}
-    for number, each in runner.each(_forecast, (graphs, common), questions):
+    for number, each in runner.each(_forecast, (graphs, eager, common), questions):
         found[number] = each
         report(f"forecast {len(found)} of {len(questions)}")
     return [found[number] for number in range(len(questions))]
 
 
 def _forecast(
-    shared: tuple[Any, dict[str, Any]], question: tuple[int, str, tuple[str, ...], Cluster, str | None]
+    shared: tuple[Any, Any, dict[str, Any]], question: tuple[int, str, tuple[str, ...], Cluster, str | None]
 ) -> Any:
     import foretell
+    from foretell.forecasting.compile_gain import compile_gain
     from foretell.report.compare import Compared
 
-    graphs, common = shared
+    graphs, eager, common = shared
     number, label, key, cluster, plan = question
     try:
         forecast = foretell.forecast(graphs[key], cluster, **(common | {"plan": plan}))
-        return number, Compared(label=label, forecast=forecast)
+        gain = None
+        if (step := eager.get(key)) is not None:
+            gain = compile_gain(forecast, foretell.forecast(step, cluster, **(common | {"plan": forecast.plan})))
+        return number, Compared(label=label, forecast=forecast, gain=gain)
     except foretell.InputError as error:  # one that cannot be is a row of the table
         return number, Compared(label=label, why=str(error))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import NoneType
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from foretell.capture import capture
 from foretell.errors import InputError, PlanError, check_kind
@@ -17,7 +17,6 @@ from foretell.sources.configs import configuration_of
 from foretell.sources.scripts import Accelerator, Script, script_of
 from foretell.workload import Workload
 
-_AS_WRITTEN: Final = "TORCH_COMPILE_DISABLE"  # torch's own
 Subject = Workload | Graph | Script | str  # a str is a SOURCE
 
 
@@ -73,8 +72,8 @@ def decide(
         subject = on_cluster(subject, cluster, given)
     graph = capture(subject, settings, progress=progress, cache=cache, output=output)
     if given is not None and isinstance(subject, Script) and (cuts := cuts_of_compiled(graph, given)):
-        eager = replace(subject, environment={**dict(subject.environment), _AS_WRITTEN: "1"})
-        graph = _not_compiled(capture(eager, progress=progress, cache=cache, output=output), cuts)
+        eager = capture(subject, progress=progress, cache=cache, output=output, compiled=False)
+        graph = _not_compiled(eager, cuts)
     if given is not None:
         return Question(graph=graph, cluster=cluster, plan=given, decided_by="caller")
     if (template := graph.facts.plan) is not None:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from foretell.graph import file, reading
 from foretell.graph.calls import Calls, calls_of
 from foretell.graph.facts import StepFacts
+from foretell.graph.operators import FUSED
 from foretell.graph.types import Caveat, Op, Signature, Storage, Tensor
 from foretell.precision import FP32, Precision
 from foretell.units import Bytes
@@ -71,6 +72,11 @@ class Graph:
     def signatures(self) -> tuple[Signature, ...]:
         """The distinct signatures, in order of first use."""
         return tuple(dict.fromkeys(op.signature for op in self.ops))
+
+    @cached_property
+    def is_compiled(self) -> bool:
+        """Whether torch's compiler writes some of its kernels."""
+        return any(signature.name == FUSED for signature in self.signatures)
 
     @cached_property
     def calls(self) -> Calls:

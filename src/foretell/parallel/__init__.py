@@ -7,7 +7,6 @@ from dataclasses import fields, replace
 
 from foretell.errors import NotModelled, PlanError
 from foretell.graph import Graph
-from foretell.graph.operators import FUSED
 from foretell.parallel.accumulate import MARKED, accumulate, repeated, steady_micro_step
 from foretell.parallel.checkpoint import checkpointed, chosen_units
 from foretell.parallel.context import check_context, context_parallel, exchanged
@@ -72,7 +71,7 @@ def parallelize(graph: Graph, plan: Plan, weigh: Weigh = bytes_touched) -> Progr
 
 def cuts_of_compiled(graph: Graph, plan: Plan) -> list[str]:
     """What of a plan would have other kernels fused than those of this graph."""
-    if all(s.name != FUSED for s in graph.signatures):
+    if not graph.is_compiled:
         return []
     cuts = [f"{name}={getattr(plan, name)}" for name in ("tp", "pp", "cp", "ep") if getattr(plan, name) > 1]
     return (

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from foretell.errors import InputError, PlanError
 from foretell.forecasting.memory import share_that_fits
 from foretell.hardware import Cluster, Term
+from foretell.parallel import cuts_of_compiled
 from foretell.parallel.blocks import blocks
 from foretell.parallel.offload import check_offload
 from foretell.planner.space import Space
@@ -152,7 +153,10 @@ def _settled(
             try:
                 made = Plan(**{**usual, **fixed, **dict(zip(options, values, strict=True))})
                 check_offload(made)
-                yield batch, made
+                if cuts_of_compiled(shape.variant.graph, made):
+                    left_out["it cuts a compiled step, whose kernels are fused for one device"] += 1
+                else:
+                    yield batch, made
             except PlanError as error:
                 left_out[str(error)] += 1
 

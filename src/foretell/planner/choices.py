@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from foretell.cost.compile_time import compile_time
 from foretell.forecasting.energy import idle_watts
 from foretell.forecasting.job import USUAL_PREEMPTIONS, USUAL_SAVING, Job, JobLength, Pause, best_period
 from foretell.hardware import Cluster, Term
@@ -32,7 +33,7 @@ class JobTerms:
     def choice(self, cluster: Cluster, variant: Variant, c: Candidate, o: Outcome) -> Choice:
         """What the job takes with a candidate that fits."""
         term = self.terms[c.cluster]
-        step, job = o.step, self._job(cluster, o, term)
+        step, job = o.step, self._job(cluster, variant, o, term)
         assert job.low is not None
         assert job.high is not None
         duration = Range(median=job.seconds, low=job.low, high=job.high)
@@ -50,6 +51,7 @@ class JobTerms:
             price=cluster.price_source if cost else None,
             term=term,
             precision=str(variant.graph.precision),
+            compiled=variant.graph.is_compiled,
             goodput=_goodput(job, step),
             kwh=duration.times(job.joules / 3.6e6 / job.seconds),
             job=job,
@@ -65,16 +67,18 @@ class JobTerms:
             calibrated=o.low is not None,
         )
 
-    def _length(self, term: Term) -> JobLength:
-        """The job on a term: where several are compared, spot nodes alone are taken back."""
+    def _length(self, term: Term, compiling: Seconds) -> JobLength:
+        """The job on a term: where several are compared, spot nodes alone are taken back. Each start compiles."""
         stops = self.length.interruptions
-        if len(set(self.terms)) == 1 or stops is None:
-            return self.length
-        often = (stops.per_node_hour or USUAL_PREEMPTIONS) if term == "spot" else 0.0
-        return replace(self.length, interruptions=replace(stops, per_node_hour=often))
+        if stops is not None:
+            often = stops.per_node_hour
+            if len(set(self.terms)) > 1:
+                often = (often or USUAL_PREEMPTIONS) if term == "spot" else 0.0
+            stops = replace(stops, per_node_hour=often, restart=stops.restart + compiling)
+        return replace(self.length, startup=self.length.startup + compiling, interruptions=stops)
 
-    def _job(self, cluster: Cluster, o: Outcome, term: Term) -> Job:
-        length, nodes = self._length(term), len(cluster.nodes)
+    def _job(self, cluster: Cluster, variant: Variant, o: Outcome, term: Term) -> Job:
+        length, nodes = self._length(term, _compiling(cluster, variant)), len(cluster.nodes)
         if length.checkpoint is None and length.interruptions is not None:
             often = _saved_every(length.interruptions.rate(cluster.devices, nodes))
             often_steps = max(1, math.ceil(often / o.step.median))
@@ -90,6 +94,13 @@ class JobTerms:
             watts=o.watts,
             idle_watts=idle_watts(cluster),
         )
+
+
+def _compiling(cluster: Cluster, variant: Variant) -> Seconds:
+    """Until a compiled step is there, on the slowest host."""
+    if not variant.graph.is_compiled:
+        return 0.0
+    return max(compile_time(variant.graph, node.host.op_seconds).median for node in cluster.kinds)
 
 
 def _odds(of: Range, limit: float | None) -> float | None:

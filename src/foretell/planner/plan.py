@@ -85,7 +85,14 @@ def plan(
     if isinstance(subject, Script):  # the step of one process, of which plans make many
         subject = on_cluster(subject, Cluster.parse(clusters[0].nodes[0].device.name), Plan())
     settings = trainer_settings(subject, settings, conditions)
-    steps = steps_of(subject, settings or {}, space.varied(settings or {}), cache=search.cache, progress=progress)
+    steps = steps_of(
+        subject,
+        settings or {},
+        space.varied(settings or {}),
+        batches=space.batches,
+        cache=search.cache,
+        progress=progress,
+    )
     candidates = candidates_of(space, steps, place, plan)
     terms = JobTerms(length=length, goal=goal, terms=candidates.terms)
     named, listed = conditions.host if conditions else None, candidates.clusters

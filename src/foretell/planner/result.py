@@ -78,6 +78,7 @@ class Choice:
     calibrated: bool  # the interval is from validated errors of such steps; else a usual one of published jobs
     term: Term = "on-demand"
     precision: str = "fp32"  # of the step
+    compiled: bool = False  # by torch's compiler, whose time is in the job's start
 
     def to_dict(self) -> dict[str, Any]:
         plain: dict[str, Any] = plain_values(self)

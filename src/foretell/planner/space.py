@@ -13,8 +13,10 @@ from foretell.plans import Plan
 from foretell.recomputing import Recomputing
 from foretell.units import Dollars
 
-DIMENSIONS: Final = ("precision", "checkpointing", "offload", "instances", "spot")
+DIMENSIONS: Final = ("precision", "compile", "checkpointing", "offload", "instances", "spot")
+_VARIED: Final = ("precision", "compile")  # those that are settings of the SOURCE
 PRECISIONS: Final = ("amp-bf16", "bf16")  # that training is commonly done in
+COMPILED: Final = ("false", "true")  # a step as it is written, and compiled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +32,8 @@ class Space:
         prices: Dollars per device and hour instead of the catalog's, which are of a `term` and a `region`.
         offers: Instances with their prices, as `foretell.read_prices` gives them, instead of the catalog's.
         instances: Try each device as every instance that rents it, with the network of that instance.
-        search: What to try beside plans and batches, of `DIMENSIONS`: precision, checkpointing, offload, instances, spot.
+        search: What to try beside plans and batches, of `DIMENSIONS`: precision, compile, checkpointing, offload, instances,
+            spot.
 
     Examples:
         >>> [str(cluster) for cluster in foretell.Space(gpus=["l40s"], max_devices=4).clusters()]
@@ -101,21 +104,17 @@ class Space:
         return found + [(term, cluster) for term, cluster in spot if cluster.dollars_per_hour is not None]
 
     def varied(self, settings: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
-        """Settings of the SOURCE to try in turn: those of `vary`, and precisions where they are searched."""
-        if "precision" not in self.search:
-            return dict(self.vary)
-        if "precision" in self.vary:
-            raise InputError("search=precision and vary of precision both say which to try. Leave one of them out.")
-        own = [settings["precision"]] if "precision" in settings else []
-        return {**self.vary, "precision": list(dict.fromkeys([*own, *PRECISIONS]))}
+        """Settings of the SOURCE to try in turn: those of `vary`, and what is searched of its precision and of compiling it."""
+        tried = dict(self.vary)
+        for name in (word for word in _VARIED if word in self.search):
+            if name in self.vary:
+                raise InputError(f"search={name} and vary of {name} both say which to try. Leave one of them out.")
+            own = [settings[name]] if name in settings else []
+            tried[name] = list(dict.fromkeys([*own, *(PRECISIONS if name == "precision" else COMPILED)]))
+        return tried
 
     def _check_search(self) -> None:
         for word in self.search:
-            if word == "compile":
-                raise InputError(
-                    "search=compile is not possible yet: steps are forecast as they run eagerly. Leave compile out; "
-                    f"allowed: {', '.join(DIMENSIONS)}."
-                )
             if word not in DIMENSIONS:
                 raise InputError(
                     f"search={word!r} is nothing to search. {did_you_mean(word, DIMENSIONS)}Allowed: {', '.join(DIMENSIONS)}; "

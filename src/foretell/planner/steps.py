@@ -17,6 +17,7 @@ from foretell.sources.settings import texts_of
 from foretell.workload import Workload
 
 _SIZES: Final = (2, 4)  # captured: at 1 a step may take another path
+_COMPILED_SIZES: Final = (32, 64)  # of a compiled step: a compiler schedules small batches in another way
 _KEPT: Final = 12  # continued graphs that are kept
 
 
@@ -76,22 +77,27 @@ def steps_of(
     settings: Mapping[str, Any],
     vary: Mapping[str, Sequence[Any]],
     *,
+    batches: Sequence[int] | None = None,
     cache: bool = True,
     progress: Callable[[str], None] | None = None,
 ) -> Steps:
-    """Capture what is asked about. The batch of a SOURCE, or of a function that takes `batch=`, is free unless it is set."""
+    """Capture what is asked about. The batch of a SOURCE, or of a function that takes `batch=`, is free unless it is set.
+
+    A compiled step is captured at the largest of the `batches` that will be asked for.
+    """
     fixed = isinstance(workload, Workload | Graph | Script) or (
         isinstance(workload, str) and workload.endswith(".graph")
     )
     if fixed or "batch" in settings:
         if vary and fixed:
             raise InputError(f"{', '.join(vary)} cannot vary: the step is made already. Give the SOURCE that makes it.")
-        sizes: tuple[int | None, ...] = (None,)
+        fixed_sizes: tuple[int | None, ...] | None = (None,)
     else:
-        sizes = _SIZES
+        fixed_sizes = None
     variants = []
     for values in product(*vary.values()):
         chosen = texts_of({**settings, **dict(zip(vary, values, strict=True))})
+        sizes = fixed_sizes or (_SIZES if chosen.get("compile", "false") == "false" else _compiled_sizes(batches))
         graphs = [_capture(workload, chosen, size, cache, progress) for size in sizes]
         captured = {size or _batch_of(g, chosen): g for size, g in zip(sizes, graphs, strict=True)}
         free = len(graphs) == 2 and same_path(*graphs)
@@ -99,6 +105,11 @@ def steps_of(
             captured = {sizes[1] or 1: graphs[1]}
         variants.append(Variant(settings=chosen, captured=captured, free=free))
     return Steps(name=variants[0].graph.name, variants=tuple(variants))
+
+
+def _compiled_sizes(batches: Sequence[int] | None) -> tuple[int, ...]:
+    largest = sorted(set(batches or ()))[-2:]
+    return tuple(largest) if len(largest) == 2 else _COMPILED_SIZES
 
 
 def _capture(

@@ -133,7 +133,11 @@ def _compared(other: Choice, best: Choice) -> str:
     parts = [_difference(other.time.median - best.time.median, show_seconds, "longer", "shorter")]
     if other.cost and best.cost:
         parts.append(_difference(other.cost.median - best.cost.median, show_dollars, "more", "less"))
-    return f"{other.cluster} with {other.plan}: {' and '.join(parts)}"
+    return f"{other.cluster} with {_written(other)}: {' and '.join(parts)}"
+
+
+def _written(choice: Choice) -> str:
+    return f"{choice.plan}{', compiled,' * choice.compiled}"
 
 
 def _difference(value: float, show: Callable[[float], str], more: str, less: str) -> str:
@@ -176,4 +180,4 @@ def _nothing(choices: Sequence[Choice], goal: Goal) -> Verdict:
 
 def describe(choice: Choice) -> str:
     cost = f" for {show_dollars(choice.cost.median)}" if choice.cost else ""
-    return f"{choice.cluster} with {choice.plan} and micro-batches of {choice.batch} ({show_seconds(choice.time.median)}{cost})"
+    return f"{choice.cluster} with {_written(choice)} and micro-batches of {choice.batch} ({show_seconds(choice.time.median)}{cost})"

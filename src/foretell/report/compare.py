@@ -8,13 +8,15 @@ from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 
+from foretell.forecasting.compile_gain import CompileGain
 from foretell.forecasting.result import Forecast
 from foretell.report import findings
 from foretell.report.charts import Lane, stacked_bars
+from foretell.report.compiling import GAIN_HEADS, gain_figures, gain_section
 from foretell.report.findings import Part
-from foretell.report.page import document, figure, keys, table, write_page
+from foretell.report.page import document, figure, keys, section, table, write_page
 from foretell.report.terminal import grid
 from foretell.units import or_dash, show_bytes, show_dollars, show_rate, show_seconds, show_share
 
@@ -29,9 +31,11 @@ class Compared:
     label: str
     forecast: Forecast | None = None
     why: str = ""
+    gain: CompileGain | None = None  # of a compiled step, over the eager one
 
     def to_dict(self) -> dict[str, Any]:
-        return {"label": self.label, "why": self.why, "forecast": self.forecast.to_dict() if self.forecast else None}
+        answer = {"label": self.label, "why": self.why, "forecast": self.forecast.to_dict() if self.forecast else None}
+        return answer | ({"compiled": self.gain.to_dict()} if self.gain else {})
 
 
 def rate(f: Forecast) -> float:
@@ -44,7 +48,8 @@ def comparison_table(found: Sequence[Compared]) -> RenderableType:
     first = next(rate(a.forecast) for a in found if a.forecast)
     for row in found:
         shown.add_row(row.label, *_figures(row, first))
-    return shown
+    gains = {row.label: row.gain for row in found if row.gain}
+    return Group(shown, gain_section(gains)) if gains else shown
 
 
 def _figures(row: Compared, first: float) -> tuple[str, ...]:
@@ -82,9 +87,11 @@ def comparison_page(found: Sequence[Compared]) -> str:
     rows = [(escape(a.label), *map(escape, _figures(a, first))) for a in found]
     there = [(number, a.forecast) for number, a in enumerate(found, 1) if a.forecast]
     parts = {part.key: part.label for _, f in there for part in findings.time_parts(f)}
+    gains = [(escape(a.label), *map(escape, gain_figures(a.gain))) for a in found if a.gain]
     body = [
         f"<h1>{len(found)} forecasts side by side</h1>",
         table(heads, rows),
+        *([section("Compiled, beside the eager step", "", table(("Question", *GAIN_HEADS), gains))] if gains else []),
         figure(
             "Throughput",
             "Samples per second, relative to the first; numbers are rows of the table.",

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from foretell.forecasting.result import Forecast
 from foretell.graph import ITEM_BYTES, Graph
+from foretell.report.compiling import fused_section, fused_uses
 from foretell.report.findings import peak_place
 from foretell.report.memory import MemorySeries, memory_series
 from foretell.report.ops import OperatorUse, operators, short_name
@@ -33,6 +34,7 @@ def inspection(forecast: Forecast, *, top: int, depth: int | None, width: int) -
         Text.assemble((graph.name, "bold"), (f"  {graph.content_hash[:12]}", "dim")),
         facts_table(facts(graph)),
         section("Top operators", _operator_table(operators(forecast)[:top], wide=width >= 100), device_time),
+        *([fused_section(forecast, top, wide=width >= 100)] if graph.is_compiled else []),
         section("Modules", _module_table(module_tree(forecast), depth), opened),
         section("Memory over the step", memory_chart(forecast, width=width - 2)),
         *([caveats(graph.caveats)] if graph.caveats else []),
@@ -62,6 +64,7 @@ def inspection_dict(forecast: Forecast, *, top: int, depth: int | None) -> dict[
         "facts": graph.facts.to_dict(),
         "provenance": dict(graph.provenance),
         "top_operators": [asdict(use) for use in operators(forecast)[:top]],
+        "fused_kernels": [asdict(use) for use in fused_uses(forecast)],
         "modules": [_module_dict(module, level) for level, module in walk(module_tree(forecast), depth)],
         "memory": {
             "peak_allocated": trace.peak_allocated,

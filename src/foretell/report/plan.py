@@ -60,6 +60,8 @@ def _answer(result: PlanResult) -> RenderableType:
 
 def _facts(choice: Choice) -> list[tuple[str, str]]:
     facts = [("cluster", choice.cluster), ("plan", choice.plan)]
+    if choice.compiled:
+        facts.append(("compiled", f"{show_seconds(choice.job.startup_seconds)} until the first step"))
     facts.append(("batch", f"{choice.batch} per micro-step, {choice.global_batch:,.0f} per step"))
     facts.append(("step", between(choice.step, show_seconds)))
     facts.append(
@@ -91,7 +93,8 @@ def front_table(result: PlanResult, width: int = 100) -> RenderableType:
     odds = result.deadline is not None
     shown = grid(*headings, *(["In time"] if odds else []), left=("", "Cluster", "Plan"), wraps=("Plan",))
     for choice in _picked(result):
-        row = ["→" if choice == result.recommended else "", choice.cluster, choice.plan, f"{choice.batch}"]
+        way = f"{choice.plan}{', compiled' * choice.compiled}"
+        row = ["→" if choice == result.recommended else "", choice.cluster, way, f"{choice.batch}"]
         row += [show_seconds(choice.time.median), _dollars(choice), show_share(choice.headroom)]
         row.append(_odds(choice.fit_probability))
         if wide:

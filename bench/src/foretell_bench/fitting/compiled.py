@@ -49,6 +49,7 @@ def fit(data: Path, folder: Path, inherits: str, say: Callable[[str], None]) -> 
     parts = [part for row in plain for part in _parts(row)]
     seconds = _solve(parts)
     _report(fused, parts, seconds, say)
+    _report_compiling(plain, say)
     say(f"host: {_named(seconds)} of an op")
     before = SHIPPED / inherits
     about = {"steps": len(plain), "kernels": len(fused.rows), "launches": int(fused.rows.count.sum())}
@@ -138,6 +139,22 @@ def _solve(parts: Sequence[Part]) -> Floats:
 
     tried = [minimize(loss, np.full(3, scale), method="Nelder-Mead") for scale in (0.5, 1.0, 2.0)]
     return np.asarray(np.abs(min(tried, key=lambda each: each.fun).x) * start, dtype=np.float64)
+
+
+def _report_compiling(measured: Sequence[dict[str, Any]], say: Callable[[str], None]) -> None:
+    """How long compiling took, as `cost/compile_time.py` has it."""
+    from scipy.optimize import nnls
+
+    counted = [[kernel for part in row["graphs"] for kernel, _ in part["kernels"]] for row in measured]
+    seconds = np.array([row["compile_seconds"] for row in measured])
+    table = np.array([[1.0, len(set(kernels)), len(kernels)] for kernels in counted])
+    costs, _ = nnls(table / seconds[:, None], np.ones(len(seconds)))  # errors as parts of what was measured
+    off = table @ costs / seconds
+    once, different, kernel = costs.tolist()
+    say(
+        f"compiling: {once:.2f} s once, {different:.2f} s for each different kernel, {kernel:.3f} s for each kernel; mean "
+        f"{np.abs(off - 1).mean():.1%}, sigma {np.log(off).std():.2f}"
+    )
 
 
 def _report(fused: FusedFit, parts: Sequence[Part], costs: Floats, say: Callable[[str], None]) -> None:
