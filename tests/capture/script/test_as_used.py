@@ -108,6 +108,19 @@ def test_a_name_of_two_sides_is_turned_where_a_net_refuses_it() -> None:
     assert sizes.size_of("faces-112x96/a/1.jpg") == (96, 112)
 
 
+def test_pictures_that_are_made_flat_are_as_large_as_the_layer_behind_takes() -> None:
+    for channels, stride, wanted, shown in ((512, 16, 42, [96, 112]), (256, 32, 49, [224, 224]), (1, 1, 784, [28, 28])):
+        guesses = Guesses()
+        sizes.ask(guesses)
+        width, height = sizes.size_of("people/1.jpg")
+        got = channels * -(-width // stride) * -(-height // stride)
+        layer = torch.nn.Linear(channels * wanted, 8, device="meta")
+        with pytest.raises(RuntimeError) as caught:
+            layer(torch.empty(4, got, device="meta"))
+        ended = Ended(script=foretell.Script(path="train.py", fake_data=True), error=caught.value)
+        assert list(pictures_of_other_sides(ended, guesses).values()) == [shown]
+
+
 def test_a_file_that_is_unpickled_is_one_whatever_it_is_called(script: Write) -> None:
     text = """
         import pickle, torch

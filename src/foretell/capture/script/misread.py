@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -18,7 +20,15 @@ _NUMBERS: Final = re.compile(r"invalid literal for int|could not convert string 
 _EMPTY: Final = re.compile(
     r"empty range (for|in) rand|low >= high|stack expects each tensor to be equal size|high <= 0"
 )
-_SIZES: Final = re.compile(r"size|shape|dimension|broadcast|match|divisible|multiple|must be equal", re.IGNORECASE)
+_SIZES: Final = re.compile(
+    r"size|shape|dimension|broadcast|match|divisible|multiple|must be equal|same reduction dim", re.IGNORECASE
+)
+# A layer that is given rows of another length than it takes: of pictures that were made flat, as a rule.
+_FLAT: Final = re.compile(
+    r"reduction dim, but got \[\d+, (\d+)\] X \[(\d+), \d+\]|shapes cannot be multiplied \(\d+x(\d+) and (\d+)x"
+)
+_STRIDES: Final = (1, 2, 4, 8, 16, 32, 64)  # of the last features of a net
+_LONGEST: Final = 3  # sides to one
 _SQUARE: Final = (512, 512)  # sides that most nets can halve as often as they do
 _PICTURES: Final = {
     "to_pil_image": "pic",
@@ -77,7 +87,25 @@ def pictures_of_other_sides(ended: Ended, guesses: Guesses) -> dict[str, Any]:
         at = at.tb_next
     height, width = sides_meant(at.tb_frame if at else None) or _SQUARE
     for what, sides in [(what, made) for what, made in guesses.made.items() if what.startswith(SIDES)]:
-        for other in ([width, height], list(_SQUARE)) if what == SIDES else (sides[::-1],):
+        fitting = _sides_made_flat(str(error), sides)
+        for other in (*fitting, [width, height], list(_SQUARE)) if what == SIDES else (*fitting, sides[::-1]):
             if guesses.is_new(what, other):
                 return {what: other}
     return {}
+
+
+def _sides_made_flat(words: str, sides: list[int]) -> Iterator[list[int]]:
+    """Width and height with which features that were made flat are as many as a layer takes: as near to a square as they can be."""
+    if (found := _FLAT.search(words)) is None:
+        return
+    got, wanted = (int(number) for number in found.groups() if number is not None)
+    for stride in _STRIDES:
+        for rounded in (math.ceil, math.floor):
+            cells = math.prod(rounded(side / stride) for side in sides)
+            channels = got // max(cells, 1)
+            if not cells or got % cells or wanted % channels:
+                continue
+            area = wanted // channels
+            short = next(n for n in range(math.isqrt(area), 0, -1) if area % n == 0)
+            if area // short <= _LONGEST * short:
+                yield [short * stride, area // short * stride]
