@@ -112,6 +112,24 @@ def one_step(step):
     x, y = corpus[step * 35:step * 35 + 35], corpus[step * 35 + 1:step * 35 + 36]
     return F.cross_entropy(model(x).view(-1, 99), y.reshape(-1))
 """
+RECURRENT = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.keys, self.head = nn.Embedding(99, 16), nn.Linear(16, 16), nn.Linear(16, 99)
+    def forward(self, x, memory):
+        here = self.embedding(x)
+        keys = self.keys(torch.cat([memory, here]))
+        scores = torch.einsum("ibd,jbd->ijb", here, keys).softmax(1)
+        return self.head(torch.einsum("ijb,jbd->ibd", scores, keys)), here.detach()
+model = Model().cuda()
+corpus, memory = torch.zeros(500, 6, dtype=torch.int64).cuda(), torch.zeros(35, 6, 16).cuda()
+def one_step(step):
+    global memory
+    x, y = corpus[step * 35:step * 35 + 35], corpus[step * 35 + 1:step * 35 + 36]
+    out, memory = model(x, memory)
+    return F.cross_entropy(out.view(-1, 99), y.reshape(-1), reduction="none").view(35, -1).mean()
+"""
 LANGUAGE = """
 class Model(nn.Module):
     def __init__(self):
@@ -150,6 +168,7 @@ def one_step(step):
         pytest.param(MADE_BATCHES, 20, None, "", id="data set of batches"),
         pytest.param(RAYS, 100, None, "", id="rays"),
         pytest.param(TIME_FIRST, 6, 210, "", id="time first"),
+        pytest.param(RECURRENT, 6, 210, "", id="memory of the step before"),
         pytest.param(LANGUAGE, 5, 160, "", id="language"),
         pytest.param(CATEGORIES, 64, None, "", id="categories"),
         pytest.param(EPISODE, 11, None, "", id="episode"),

@@ -134,7 +134,9 @@ def _votes(sources: Sequence[Source], consumed: Consumed) -> Mapping[int, float]
 
 
 def _time_first(sources: Sequence[Source], consumed: Consumed) -> int | None:
-    """The batch of inputs of (time, batch, …), as layers see them that say which side is which."""
+    """The batch of inputs of (time, batch, …), as layers see them that say which side is which, or as a text is cut."""
+    for _, batch in consumed.moved_on:
+        return batch
     for source in sources:
         if len(source.shape) < 2:
             continue
@@ -180,7 +182,8 @@ def _views(consumed: Consumed, samples: int) -> str:
 def _tokens(consumed: Consumed) -> int | None:
     """Of the first sequence; none where numbers other than whole ones come at the same times, as states do."""
     for shape in consumed.sequences:
-        measured = any(s.shape[:2] == shape and len(s.shape) > 2 and not s.is_integer for s in consumed.sources)
+        arrived = [s for s in consumed.sources if s.kind != "resident"]  # not what the step before has left
+        measured = any(s.shape[:2] == shape and len(s.shape) > 2 and not s.is_integer for s in arrived)
         if not measured:
             return math.prod(shape)
     return None

@@ -15,7 +15,8 @@ _CHOOSE: Final = frozenset(
     f"aten.{name}"
     for name in "index _unsafe_index index_select gather take embedding masked_select narrow_copy slice_copy".split()
 )
-_KEEP: Final = frozenset(f"aten.{name}" for name in "_to_copy clone copy contiguous stack cat".split())
+_KEEP: Final = frozenset(f"aten.{name}" for name in "_to_copy clone copy contiguous".split())
+_JOIN: Final = frozenset(("aten.cat", "aten.stack"))  # what they make is data if all that they join is
 _ROWS: Final = frozenset(("matmul", "rnn", "convolution", "attention"))  # that compute for each position of a sequence
 
 
@@ -42,6 +43,8 @@ class Consumed:
     batches: tuple[int, ...]  # of layers that say which of their sides is the batch: recurrent ones, attention
     lengths: tuple[int, ...]  # of the sequences that these see
     sequences: tuple[tuple[int, ...], ...]  # integers that are looked up in an embedding, and computed on one by one
+    # Shapes (time, batch) of rows that were cut twice from the same whole numbers: of a text, and of what comes next in it.
+    moved_on: tuple[tuple[int, int], ...] = ()
 
 
 def consumed_in(graph: Graph, losses: Iterable[int], resident: frozenset[int]) -> Consumed:
@@ -57,6 +60,7 @@ def consumed_in(graph: Graph, losses: Iterable[int], resident: frozenset[int]) -
         batches=tuple(dict.fromkeys(batch for batch, _ in layers)),
         lengths=tuple(dict.fromkeys(length for _, length in layers)),
         sequences=tuple(flow.sequences()),
+        moved_on=tuple(dict.fromkeys(flow.moved_on())),
     )
 
 
@@ -90,6 +94,8 @@ class _Flow:
         if not op.inputs or not op.outputs or op.inputs[0] not in raw:
             return False
         name = op.signature.name
+        if name in _JOIN:
+            return all(t in raw for t in op.inputs)
         views = self._storage[op.outputs[0]] == self._storage[op.inputs[0]] and not op.signature.mutates
         return views or name in _CHOOSE or name in _KEEP
 
@@ -137,6 +143,19 @@ class _Flow:
                 seen.add(origin)
             if source.shape and max(source.shape) > 1:
                 yield source
+
+    def moved_on(self) -> Iterator[tuple[int, int]]:
+        raw, _ = self._raw
+        cuts: dict[tuple[int, Layout], set[int]] = {}
+        for t, storage in raw.items():
+            layout = self._layout[t]
+            rows = len(layout.shape) == 2 and layout == Layout.contiguous(layout.shape, layout.dtype)
+            part = layout.nbytes * 2 < self._graph.storages[storage].nbytes
+            if storage in self._resident and rows and part and _is_integer(layout) and t not in self._makers:
+                cuts.setdefault((storage, layout), set()).add(t)
+        for (_, layout), tensors in cuts.items():
+            if len(tensors) > 1:
+                yield layout.shape[0], layout.shape[1]
 
     def ends(self) -> Iterator[int]:
         """Back from the losses through single numbers."""
