@@ -66,9 +66,12 @@ def listed(name: str, count: int) -> Signature:
     return Signature(f"{name}.default", (x,) * count, (x,))
 
 
-def recurrent(length: int, hidden: int, dtype: str, *, layers: int = 2, both_ways: bool = False) -> Signature:
+def recurrent(
+    length: int, hidden: int, dtype: str, *, layers: int = 2, both_ways: bool = False, mode: int = 2
+) -> Signature:
     x = Layout((4, length, 32), (32 * length, 32, 1), dtype)
-    arguments = (("batch_first", True), ("hidden_size", hidden), ("num_layers", layers), ("bidirectional", both_ways))
+    size = (("hidden_size", hidden), ("num_layers", layers))
+    arguments = (("mode", mode), ("batch_first", True), *size, ("bidirectional", both_ways))
     return Signature("aten._cudnn_rnn.default", (x,), (x,), arguments)
 
 
@@ -77,6 +80,8 @@ def test_a_recurrent_layer_launches_kernels_for_every_place() -> None:
     assert inner_launches(recurrent(50, 512, "float32", both_ways=True)) == 2 * 50 * 2 * 2
     assert inner_launches(recurrent(50, 64, "float32")) == 0  # one kernel walks the sequence
     assert inner_launches(recurrent(50, 64, "bfloat16")) > 0
+    assert inner_launches(recurrent(50, 256, "float32")) > 0
+    assert inner_launches(recurrent(50, 256, "float32", mode=1)) == 0  # without gates, more of it stays on chip
 
 
 @pytest.mark.parametrize(("dtype", "launches"), [("float32", 2 * 8), ("bfloat16", 0)])

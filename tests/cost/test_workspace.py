@@ -205,3 +205,38 @@ def test_long_signals_take_little_beside_their_tensors(length: int, width: int) 
     tensors = 2 * s.inputs[0].nbytes + s.inputs[1].nbytes
     assert taken(s) <= 2 * tensors
     assert taken(backward(s)) <= 2 * tensors
+
+
+def recurrent(
+    mode: int, dtype: str, grid: tuple[int, int, int], hidden: int, layers: int, *, both: bool, first: bool
+) -> Signature:
+    """A layer in training; `grid` is batch, length and numbers a place."""
+    batch, length, given = grid
+    x = dense(*((batch, length) if first else (length, batch)), given, dtype=dtype)
+    directions, gates = 2 if both else 1, {2: 4, 3: 3}.get(mode, 1)
+    hx = dense(layers * directions, batch, hidden, dtype=dtype)
+    weights = []
+    for layer in range(layers):
+        width = given if layer == 0 else hidden * directions
+        weights += [dense(gates * hidden, width + hidden + 2, dtype=dtype)] * directions
+    places = tuple(Input(2 + i) for i in range(len(weights)))
+    arguments = (
+        ("input", Input(0)), ("weight", places), ("hx", Input(1)), ("mode", mode), ("hidden_size", hidden), ("num_layers", layers),
+        ("batch_first", first), ("train", True), ("bidirectional", both),
+    )  # fmt: skip
+    return Signature("aten._cudnn_rnn.default", (x, hx, *weights), (hx,), arguments)
+
+
+@pytest.mark.parametrize(
+    ("layer", "measured"),
+    [
+        (recurrent(3, "float32", (128, 256, 64), 128, 1, both=True, first=True), 426.0),
+        (recurrent(2, "float32", (128, 256, 128), 128, 2, both=False, first=False), 370.0),
+        (recurrent(2, "float16", (64, 128, 128), 128, 2, both=True, first=True), 98.0),
+        (recurrent(1, "float32", (64, 256, 650), 256, 1, both=False, first=True), 364.6),
+        (recurrent(2, "bfloat16", (64, 256, 256), 256, 1, both=False, first=False), 58.0),
+        (recurrent(3, "float16", (128, 128, 512), 1024, 1, both=False, first=True), 194.3),
+    ],
+)
+def test_recurrent_layers_take_more_where_their_weights_stay_on_chip(layer: Signature, measured: float) -> None:
+    assert taken(layer) == pytest.approx(measured * MIB, rel=0.2)

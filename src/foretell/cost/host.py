@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretell.cost.files import check_numbers, reading
+from foretell.cost.recurrent import keeps_weights_on_chip
 from foretell.graph import Graph, Signature
 from foretell.graph.calls import Call
 from foretell.graph.facts import HostWork
@@ -36,8 +37,6 @@ _KIND_OF: Final[dict[Family, str]] = {
     "convolution": "convolution", "convolution_backward": "convolution", "rnn": "convolution", "norm": "composite",
     "norm_backward": "composite", "attention": "composite", "attention_backward": "composite", "reduction": "composite",
 }  # fmt: skip
-# Hidden numbers whose weights a device keeps on chip from one place of a sequence to the next, forward and backward.
-_KEPT_ON_CHIP: Final = {"forward": 192, "backward": 128}
 _READS_NUMBER: Final = "aten._local_scalar_dense"
 # What the host computes itself, as measured where an op takes 19 µs (`foretell bench scripts measure OUT host`).
 _DRAWN: Final = 3.3e-9 / 19e-6  # a random number, which one thread draws
@@ -174,9 +173,9 @@ def inner_launches(signature: Signature) -> int:
     x = signature.inputs[0] if signature.inputs else None
     operator = operator_of(signature.name)
     if x is not None and operator.family == "rnn":
-        hidden, layers = (int(str(signature.argument(name, 1))) for name in ("hidden_size", "num_layers"))
-        if hidden <= _KEPT_ON_CHIP[operator.kind] and x.dtype != "bfloat16":
-            return 0  # one kernel walks the sequence
+        if keeps_weights_on_chip(signature):
+            return 0
+        layers = int(str(signature.argument("num_layers", 1)))
         length = x.shape[1 if signature.argument("batch_first") else 0]
         return 2 * length * layers * (2 if signature.argument("bidirectional") else 1)
     if x is not None and signature.name == "aten._grouped_mm" and x.dtype != "bfloat16":  # its kernel takes no other
