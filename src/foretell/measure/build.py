@@ -110,6 +110,7 @@ def _steady_scaler(workload: Workload, device: torch.device) -> torch.amp.GradSc
 def free_memory(device: torch.device) -> None:
     gc.collect()
     if device.type == "cuda":
+        torch._C._cuda_clearCublasWorkspaces()  # of the steps before, 32 MiB a thread, which no cache gives back
         torch.cuda.empty_cache()
 
 
