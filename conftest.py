@@ -101,7 +101,7 @@ def _capture_forked() -> Child:
 
 
 def _run_forked(
-    do: Callable[[], object], *, cwd: Path | None = None, timeout: float = 300
+    do: Callable[[], object], *, cwd: Path | None = None, timeout: float = 1500
 ) -> subprocess.CompletedProcess[str]:
     """Call a function in a fork of this process; the exit code is None where it had to be stopped."""
     _load_what_forks_need()
