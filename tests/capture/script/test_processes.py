@@ -43,6 +43,23 @@ def test_a_module_runs_as_python_m_does(tmp_path: Path, monkeypatch: pytest.Monk
     assert (found.plan, found.workload) == ("dp=8", "train")
 
 
+def test_a_second_group_is_there_whatever_it_runs_on(script: Write) -> None:
+    """As one of gloo for what is exchanged on the host, which Lightning and DeepSpeed make."""
+    head = """
+    import torch
+    import torch.distributed as dist
+    dist.init_process_group("nccl")
+    host = dist.new_group(backend="gloo")
+    assert (dist.get_world_size(host), dist.get_backend(host), dist.get_backend()) == (8, "gloo", "nccl")
+    told = [None] * 8
+    dist.all_gather_object(told, 1, group=host)
+    dist.monitored_barrier(group=host)
+    assert told == [1] * 8 and dist.get_world_size(dist.new_group(ranks=[0, 1], backend="nccl")) == 2
+    """
+    graph = foretell.capture_graph(script(textwrap.dedent(head) + textwrap.dedent(STEPS), processes=8))
+    assert graph.facts.plan is not None
+
+
 @pytest.mark.slow
 def test_a_script_for_a_launcher_runs_alone(script: Write) -> None:
     """It reads a launcher's variables without a default; who asks whether there is one hears that there is none."""

@@ -10,6 +10,7 @@ import inspect
 import os
 from collections.abc import Callable
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
@@ -67,7 +68,10 @@ def install(session: Session) -> None:
 def _start_groups(session: Session) -> None:
     start = dist.init_process_group
     signature = inspect.signature(start)
+    split = dist.new_group
+    whose = inspect.signature(split)
     backends = ["nccl"]
+    others: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # of groups besides the first, by what they asked for
 
     def init_process_group(*args: Any, **kwargs: Any) -> None:
         from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -81,8 +85,18 @@ def _start_groups(session: Session) -> None:
         session.find(world=size)
         start(backend="fake", rank=0, world_size=size, store=FakeStore())
 
+    def new_group(*args: Any, **kwargs: Any) -> Any:
+        """A second group, as one on the host beside that of the accelerators: whatever it runs on, nobody else is in it."""
+        given = whose.bind(*args, **kwargs).arguments
+        asked = given.pop("backend", None)
+        made = split(**{name: value for name, value in given.items() if name not in ("pg_options", "device_id")})
+        if asked is not None and isinstance(made, dist.ProcessGroup):
+            others[made] = str(asked).rpartition(":")[2]
+        return made
+
     replace_everywhere(dist, "init_process_group", init_process_group)
-    replace_everywhere(dist, "get_backend", lambda group=None: backends[0])
+    replace_everywhere(dist, "new_group", new_group)
+    replace_everywhere(dist, "get_backend", lambda group=None: others.get(group, backends[0]) if group else backends[0])
 
 
 def _collectives() -> dict[str, Callable[..., Any]]:

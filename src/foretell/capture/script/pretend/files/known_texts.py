@@ -36,13 +36,25 @@ class _Corpus:
 
     words: int
     parts: dict[str, int]
+    first: tuple[str, ...] = ("<unk>", "N")
+    others: Callable[[int], str] = "w{}".format
+    written: int = 3_000_000  # words that are written out
 
 
-_LARGEST: Final = 3_000_000  # words that are written out
+def _letter(number: int) -> str:
+    return chr(ord("a") + number)
+
+
+_CHARACTERS: Final = {"train": 90_000_000, "valid": 5_000_000, "test": 5_000_000}
 _CORPORA: Final = {
     r"penn|ptb": _Corpus(words=9_999, parts={"train": 887_521, "valid": 70_390, "test": 78_669}),
     r"wikitext-?_?103|wt103": _Corpus(words=267_734, parts={"train": 103_227_021, "valid": 217_646, "test": 245_569}),
     r"wikitext-?_?2|wt2": _Corpus(words=33_277, parts={"train": 2_051_910, "valid": 213_886, "test": 241_211}),
+    # As the scripts that prepare them for language models write them: bytes as numbers, letters with blanks in between.
+    "enwik8": _Corpus(
+        words=204, parts=_CHARACTERS, first=("32", "101"), others=lambda i: str(i + 11), written=1_000_000
+    ),
+    "text8": _Corpus(words=27, parts=_CHARACTERS, first=("_", "e"), others=_letter, written=1_000_000),
 }
 
 
@@ -80,10 +92,11 @@ def _corpus_of(path: str) -> KnownText | None:
 def _corpus(which: str, part: str) -> str:
     """Every word, then the first ones again and again, twenty to a line."""
     corpus = _CORPORA[which]
-    count = min(corpus.parts[part], _LARGEST)
-    every = ["<unk>", "N", *(f"w{i}" for i in range(corpus.words - 2))] if part == "train" else []
+    count = min(corpus.parts[part], corpus.written)
+    words = [*corpus.first, *(word for i in range(corpus.words) if (word := corpus.others(i)) not in corpus.first)]
+    every = words[: corpus.words] if part == "train" else []
     lines = [" ".join(every[at : at + 20]) for at in range(0, len(every), 20)]
-    usual = " ".join(["<unk>", "N", *(f"w{i}" for i in range(18))])
+    usual = " ".join(words[:20])
     lines += [usual] * ((count - len(every)) // 20)
     return "".join(f" {line} \n" for line in lines)
 
