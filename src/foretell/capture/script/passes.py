@@ -67,6 +67,7 @@ class Passes:
         self.learning = 0  # others
         self.evaluation = 0  # of what is trained, in evaluation mode
         self._rollouts: Counter[Any] = Counter()
+        self._again: Counter[int] = Counter()  # passes of each module inside of the one that the script runs
         self._micro: deque[set[Any]] = deque()  # calls with gradients in each micro-step of this window
         self._replayed = False  # some of this micro-step
         self._came_out: set[int] = (
@@ -80,8 +81,10 @@ class Passes:
         run = nn.Module.__call__
 
         def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            updates = self._session.updates
-            if updates.inside_module or not any(True for _ in module.parameters()):
+            if self._session.updates.inside_module:
+                return self._inner_pass(module, lambda: run(module, *args, **kwargs), args, kwargs)
+            self._again.clear()
+            if not any(True for _ in module.parameters()):
                 return run(module, *args, **kwargs)
             if torch.is_grad_enabled():
                 return self._learning(module, lambda: run(module, *args, **kwargs), args, kwargs)
@@ -92,14 +95,26 @@ class Passes:
     # Without gradients
 
     def _quiet(self, module: nn.Module, run: Callable[[], Any], args: Any, kwargs: Any) -> Any:
-        updates, recorder = self._session.updates, self._session.recorder
+        updates = self._session.updates
         self.quiet += 1
         updates.begin()
         trained = updates.trains(module)
         if trained and self._is_aside(module, args, kwargs):
             updates.step_aside()
-        elif recorder.recording:
+        elif self._session.recorder.recording:
             return run()
+        return self._cut_short(module, run, args, kwargs)
+
+    def _inner_pass(self, module: nn.Module, run: Callable[[], Any], args: Any, kwargs: Any) -> Any:
+        """Of what another module runs: cut short where that runs it again and again, as a sampler its net."""
+        if torch.is_grad_enabled() or self._session.recorder.recording:
+            return run()
+        self._again[id(module)] += 1
+        return run() if self._again[id(module)] <= _IN_A_STEP else self._cut_short(module, run, args, kwargs)
+
+    def _cut_short(self, module: nn.Module, run: Callable[[], Any], args: Any, kwargs: Any) -> Any:
+        """Run it, or give what it would give where that is known."""
+        recorder = self._session.recorder
         call = call_of(self._session.place, module, args, kwargs)
         memory = self._memory.setdefault(module, _Memory())
         known = None if call is None or _has_hooks(module) else self._known(memory, call)

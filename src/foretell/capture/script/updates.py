@@ -220,7 +220,8 @@ class Updates:
 
     def _enter_module(self, module: nn.Module, args: Any) -> None:
         if not self._stack and any(True for _ in module.parameters()):
-            self.begin()
+            if not self._aside:  # else this pass itself is no part of the step
+                self.begin()
             if self._updating is not None:  # in a closure that the optimizer calls
                 self.recorder.phase, self.recorder.updating = "forward", False
             self.models.call(module)
