@@ -20,7 +20,8 @@ _HALVES: Final[Mapping[str, str]] = {
     **dict.fromkeys(
         ("llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "gemma", "gemma2", "gemma3_text", "gemma3",
          "phi3", "phimoe", "olmo2", "olmoe", "deepseek_v2", "deepseek_v3", "falcon", "smollm3", "granite", "granitemoe",
-         "stablelm", "starcoder2", "gpt_oss", "cohere", "cohere2", "glm", "dbrx", "jamba", "nemotron", "qwen2_vl", "paligemma"),
+         "stablelm", "starcoder2", "gpt_oss", "cohere", "cohere2", "glm", "dbrx", "jamba", "nemotron", "qwen2_vl", "qwen2_5_vl",
+         "paligemma"),
         "bfloat16",
     ),
 }  # fmt: skip
@@ -54,7 +55,8 @@ def alike(name: str) -> str:
 
 
 def _plain(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    """In small letters, with a dash before each number and for every other mark: `Llama3.2` is `llama-3-2`."""
+    return re.sub(r"[^a-z0-9]+|(?<=[a-z])(?=[0-9])", "-", name.lower()).strip("-")
 
 
 def of_type(model_type: str, name: str) -> dict[str, Any]:
