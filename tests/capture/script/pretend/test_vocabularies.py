@@ -89,8 +89,9 @@ def test_sentencepiece_becomes_ours_where_its_file_is_missing(monkeypatch: pytes
 @pytest.mark.parametrize(
     ("name", "known"),
     [("textattack/bert-base-uncased-MNLI", "bert-base-uncased"), ("/path/to/roberta_base/", "roberta-base"),
-     ("meta-llama/Llama-4-Scout", ""), ("nobody/none", ""), ("LLM-Research/Meta-Llama-3-8B-Instruct", "meta-llama/meta-llama-3-8b"), ("models/llama3.2-1B", "meta-llama/llama-3.2-1b"),
-     ("trl-lib/qwen1.5-1.8b-sft", "qwen/qwen1.5-1.8b"), ("Qwen/Qwen2.5-VL-3B-Instruct", "qwen/qwen2.5-vl-3b")],
+     ("meta-llama/Llama-4-Scout", ""), ("nobody/none", ""), ("LLM-Research/Meta-Llama-3-8B-Instruct", "meta-llama/meta-llama-3-8b"),
+     ("models/llama3.2-1B", "meta-llama/llama-3.2-1b"), ("trl-lib/qwen1.5-1.8b-sft", "qwen/qwen1.5-1.8b"),
+     ("Qwen/Qwen2.5-VL-3B-Instruct", "qwen/qwen2.5-vl-3b")],
 )  # fmt: skip
 def test_a_path_may_have_a_known_name_in_it(name: str, known: str) -> None:
     assert names.alike(name) == known
