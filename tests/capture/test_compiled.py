@@ -115,6 +115,35 @@ def test_norms_are_taken_apart_as_on_a_gpu() -> None:
     assert not any("aten.neg" in str(s.argument("of")) for s in forward)
 
 
+class Products(nn.Module):
+    """What is added to the first product is read by nobody else."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(64, 256, bias=False), nn.Linear(256, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = self.down(nn.functional.relu(self.up(x)))
+        return made
+
+
+class Kept(Products):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        risen = self.up(x)
+        made: torch.Tensor = self.down(nn.functional.relu(risen)).sum() + risen
+        return made
+
+
+@pytest.mark.parametrize(("model", "over"), [(Products, True), (Kept, False)])
+def test_a_kernel_writes_over_what_it_reads_last(model: type[nn.Module], over: bool) -> None:
+    graph = foretell.capture_graph(replace(block(), model=model, loss=lambda model, x: model(x), optimizer=None))
+    relu = next(op for op in graph.ops if "aten.relu" in str(op.signature.argument("of", "")))
+    (read,) = {graph.tensors[number].storage for number in relu.inputs}
+    written = {graph.tensors[number].storage for number in relu.outputs}
+    assert (read in written) is over
+    assert bool(relu.signature.mutates) is over
+
+
 def test_the_host_pays_for_launches_once_where_a_graph_of_cuda_replays_them() -> None:
     forecasts = [
         foretell.forecast(foretell.capture_graph(replace(block(), compile=how)), on="h200")

@@ -15,8 +15,9 @@ from foretell.capture import capture
 from foretell.cost.host import MODES, HostCosts, inner_launches, updated_parameters, usual_costs
 from foretell.cost.model import DEFAULT, load_model
 from foretell.errors import ModelError
-from foretell.graph import Graph, Layout, Signature
+from foretell.graph import Graph, Layout, Op, Signature
 from foretell.graph.calls import Call
+from foretell.graph.operators import ENTERED, LAUNCHED_BY
 from foretell.hardware import host
 from foretell.workload import Workload
 from tests.report.examples import small_graph
@@ -47,6 +48,27 @@ def test_inference_is_cheaper_than_a_forward_pass_that_is_watched(graph: Graph) 
     free = dataclasses.replace(graph, training=False)
     costs = load_model(DEFAULT).host
     assert sum(costs.seconds(free, VM)) < sum(costs.seconds(watched, VM))
+
+
+def entered(graph: Graph, launched_by: str = "code") -> Graph:
+    """With compiled code entered twice before its first op."""
+    call = Signature(f"{ENTERED}.call", (), (), (("inputs", 10), (LAUNCHED_BY, launched_by)))
+    return dataclasses.replace(graph, ops=(*[Op(call, "forward", "", (), ())] * 2, *graph.ops))
+
+
+@pytest.mark.parametrize("launched_by", ["code", "graph"])
+def test_a_pass_enters_compiled_code_once(graph: Graph, launched_by: str) -> None:
+    plain = dataclasses.replace(load_model(DEFAULT).host, entered=0.0, given=0.5, entering={})
+    costs = dataclasses.replace(plain, entering={"forward": 30.0, "inference": 20.0})
+    given = VM.op_seconds * (0 if launched_by == "graph" else 2 * 10 * plain.given)
+    assert sum(costs.seconds(graph, VM)) == pytest.approx(sum(plain.seconds(graph, VM))), "nothing of it is compiled"
+    for training, entering, around in ((True, 30.0, plain.step), (False, 20.0, plain.call)):
+        step = dataclasses.replace(graph, training=training)
+        more = sum(costs.seconds(entered(step, launched_by), VM)) - sum(plain.seconds(step, VM))
+        assert more == pytest.approx(given + VM.op_seconds * (entering - (around or 0.0)))
+        assert costs.step_weight(entered(step, launched_by)) - plain.step_weight(step) == pytest.approx(
+            more / VM.op_seconds
+        )
 
 
 def test_longer_lists_take_longer() -> None:

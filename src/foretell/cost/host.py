@@ -9,7 +9,7 @@ charged for, to those who price it and to those who fit prices.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -63,12 +63,13 @@ class HostCosts:
     launched: float | None = None  # a kernel that compiled code launches; None: as one of a plain forward op
     entered: float = 0.0  # a compiled function that is called where autograd is around it
     given: float = 0.0  # each tensor that it is called with
+    entering: Mapping[str, float] = field(default_factory=dict, hash=False)  # the first of a pass, by mode
 
     def __post_init__(self) -> None:
         check_numbers("kernel", [[self.kernel[mode][kind] for kind in KINDS] for mode in MODES], dims=2, least=0)
         check_numbers("view", [self.view[mode] for mode in MODES], least=0)
         each = [self.listed, self.tensor, self.made, self.number, self.parameter, self.inner, self.step, self.gap]
-        each += [self.call or 0.0, self.launched or 0.0, self.entered, self.given]
+        each += [self.call or 0.0, self.launched or 0.0, self.entered, self.given, *self.entering.values()]
         check_numbers("a cost", each, least=0)
 
     def seconds(self, graph: Graph, host: Host) -> npt.NDArray[np.float64]:
@@ -79,6 +80,8 @@ class HostCosts:
             costs[0] += host.op_seconds * (self._around(graph) + self._own_work(graph))
             update = next((i for i, op in enumerate(graph.ops) if op.phase == "optimizer"), 0)
             costs[update] += host.op_seconds * self.parameter * updated_parameters(graph)
+            for place, mode in _first_entered(graph):
+                costs[place] += host.op_seconds * self.entering.get(mode, 0.0)
         return costs
 
     def _own_work(self, graph: Graph) -> float:
@@ -95,9 +98,13 @@ class HostCosts:
     def step_weight(self, graph: Graph) -> float:
         """What a whole step costs, in units of a host's `op_seconds`."""
         ops = sum(weight * times for weight, times in zip(self._weights(graph), graph.calls.times, strict=True))
-        return self._around(graph) + self.parameter * updated_parameters(graph) + ops
+        entering = sum(graph.op_times[place] * self.entering.get(mode, 0.0) for place, mode in _first_entered(graph))
+        return self._around(graph) + self.parameter * updated_parameters(graph) + entering + ops
 
     def _around(self, graph: Graph) -> float:
+        """Once a step; compiled passes have it in what they are entered with."""
+        if self.entering and _first_entered(graph):
+            return 0.0
         return self.step if graph.training or self.call is None else self.call
 
     def _weights(self, graph: Graph) -> list[float]:
@@ -138,11 +145,12 @@ def charges(call: Call, mode: str) -> list[tuple[Charge, float]]:
 
 
 def _charges_of_compiled(call: Call, mode: str, replayed: bool) -> list[tuple[Charge, float]]:
-    """What compiled code launches; kernels that are recorded in a graph of CUDA cost the host nothing more."""
+    """What compiled code launches; kernels that are recorded in a graph of CUDA, and their tensors, cost the host no more."""
     if call.signature.name == ENTERED:
         inputs = call.signature.argument("inputs", 0)
         given = inputs if isinstance(inputs, int) else 0
-        return [(("entered", "", ""), float(mode != "inference")), (("given", "", ""), given)]
+        charges = [(("entered", "", ""), float(mode != "inference"))]
+        return charges if replayed else [*charges, (("given", "", ""), given)]
     return [(("launched", "", ""), 1)] if call.launches and not replayed else []
 
 
@@ -158,6 +166,19 @@ def _written_parameters(graph: Graph) -> set[int]:
 
 def _updates(graph: Graph) -> list[Op]:
     return [op for op in graph.ops if op.phase == "optimizer" and op.signature.mutates] if graph.training else []
+
+
+def _first_entered(graph: Graph) -> list[tuple[int, str]]:
+    """Where each pass enters compiled code first: its guards are asked there, and autograd sets out from it."""
+    return graph.remember("host.entered", lambda: list(_entries(graph)))
+
+
+def _entries(graph: Graph) -> Iterator[tuple[int, str]]:
+    seen = set()
+    for place, op in enumerate(graph.ops):
+        if op.signature.name == ENTERED and op.phase not in seen:
+            seen.add(op.phase)
+            yield place, op.phase if graph.training else "inference"
 
 
 def mode_of(call: Call, graph: Graph) -> str:

@@ -1,6 +1,6 @@
 """What the shipped model knows of compiled steps: times of fused kernels and the host's launches, fitted on measured steps.
 
-The host's costs are three, and a virtual machine's times differ by a quarter from step to step: more would not be told apart.
+The host's costs are four, and a virtual machine's times differ by a quarter from step to step: more would not be told apart.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class Part(NamedTuple):
     """A forward or backward pass that the host bounds: what compiled code launches, and what it was called with."""
 
     launched: int
-    entered: int  # with autograd around it
+    forward: int  # passes, in inference too
+    backward: int
     given: int
     seconds: float
 
@@ -49,6 +50,7 @@ def fit(data: Path, folder: Path, inherits: str, say: Callable[[str], None]) -> 
     parts = [part for row in plain for part in _parts(row)]
     seconds = _solve(parts)
     _report(fused, parts, seconds, say)
+    _report_left_out(plain, say)
     _report_compiling(plain, say)
     say(f"host: {_named(seconds)} of an op")
     before = SHIPPED / inherits
@@ -72,7 +74,7 @@ def _plain(data: Path) -> list[dict[str, Any]]:
 
 
 def _write_model(
-    folder: Path, before: Path, models: OperatorModels, costs: dict[str, float], about: dict[str, Any]
+    folder: Path, before: Path, models: OperatorModels, costs: dict[str, Any], about: dict[str, Any]
 ) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     save_families(folder / FUSED_FILE, models.families)
@@ -81,9 +83,11 @@ def _write_model(
     _write(folder / CARD, {**json.loads((before / CARD).read_text()), "name": folder.name, **about})
 
 
-def _named(seconds: Floats) -> dict[str, float]:
-    costs = seconds / known_host(known_device(_DEVICE).host).op_seconds
-    return {name: round(float(cost), 4) for name, cost in zip(("launched", "entered", "given"), costs, strict=True)}
+def _named(seconds: Floats) -> dict[str, Any]:
+    costs = (seconds / known_host(known_device(_DEVICE).host).op_seconds).round(4).tolist()
+    launched, forward, backward, given = costs
+    entering = {"inference": forward, "forward": forward, "backward": backward}
+    return {"launched": launched, "entered": 0.0, "given": given, "entering": entering}
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
@@ -101,20 +105,20 @@ def _parts(row: dict[str, Any]) -> Iterator[Part]:
     """The passes of a step, or where it has graph breaks both together."""
     compiled, runs = row["compiled"], [run.graph for run in runs_of(row)]
     bound = float(np.median(row["busy"])) < _HOST_BOUND * compiled["step_seconds"]
+    passes = int(row["settings"].get("grad_accumulation", 1))
     forward, backward = (_counted([g for g in runs if g["backward"] is way]) for way in (False, True))
     if not any(backward):
-        yield Part(forward[0], 0, forward[2], compiled["issue_seconds"])
+        yield Part(forward[0], passes, 0, forward[1], compiled["issue_seconds"])
     elif bound and row["graph_breaks"]:
-        launched, entered, given = (a + b for a, b in zip(forward, backward, strict=True))
-        yield Part(launched, entered, given, compiled["forward_seconds"] + compiled["backward_seconds"])
+        launched, given = (a + b for a, b in zip(forward, backward, strict=True))
+        yield Part(launched, passes, passes, given, compiled["forward_seconds"] + compiled["backward_seconds"])
     elif bound:
-        yield Part(*forward, compiled["forward_seconds"])
-        yield Part(*backward, compiled["backward_seconds"])
+        yield Part(forward[0], passes, 0, forward[1], compiled["forward_seconds"])
+        yield Part(backward[0], 0, passes, backward[1], compiled["backward_seconds"])
 
 
-def _counted(runs: Sequence[dict[str, Any]]) -> tuple[int, int, int]:
-    launched = sum(len(part["kernels"]) + _products(part) for part in runs)
-    return launched, len(runs), sum(map(_given, runs))
+def _counted(runs: Sequence[dict[str, Any]]) -> tuple[int, int]:
+    return sum(len(part["kernels"]) + _products(part) for part in runs), sum(map(_given, runs))
 
 
 def _products(part: dict[str, Any]) -> int:
@@ -130,14 +134,14 @@ def _solve(parts: Sequence[Part]) -> Floats:
     """Seconds of each cost: the least sum of errors as logarithms, which odd steps do not carry away."""
     from scipy.optimize import minimize
 
-    table, seconds = np.array([part[:3] for part in parts], dtype=np.float64), np.array([part[3] for part in parts])
-    start = np.array([20e-6, 20e-6, 2e-6])
+    table, seconds = _table_of(parts)
+    start = np.array([20e-6, 500e-6, 800e-6, 2e-6])
 
     def loss(factors: Floats) -> float:
         costs = np.abs(factors) * start
         return float(np.abs(np.log(table @ costs / seconds)).sum() + _PULL * np.abs(factors).sum())
 
-    tried = [minimize(loss, np.full(3, scale), method="Nelder-Mead") for scale in (0.5, 1.0, 2.0)]
+    tried = [minimize(loss, np.full(len(start), scale), method="Nelder-Mead") for scale in (0.5, 1.0, 2.0)]
     return np.asarray(np.abs(min(tried, key=lambda each: each.fun).x) * start, dtype=np.float64)
 
 
@@ -166,6 +170,25 @@ def _report(fused: FusedFit, parts: Sequence[Part], costs: Floats, say: Callable
         f"family left out: mean {errors.mean():.1%}, median {np.median(errors):.1%}; of a kernel: median "
         f"{np.median(np.abs(fused.unseen)):.1%}"
     )
-    table = np.array([part[:3] for part in parts])
-    off = np.abs(table @ costs / np.array([part[3] for part in parts]) - 1)
+    table, seconds = _table_of(parts)
+    off = np.abs(table @ costs / seconds - 1)
     say(f"host: {len(parts)} parts of steps, fitted: mean {off.mean():.1%}, median {np.median(off):.1%}")
+
+
+def _report_left_out(measured: Sequence[dict[str, Any]], say: Callable[[str], None]) -> None:
+    """The host's costs on the parts of steps of a family that they were not fitted on."""
+    families = {row["family"]: [part for row2 in measured if row2["family"] == row["family"] for part in _parts(row2)]
+                for row in measured}  # fmt: skip
+    off: list[float] = []
+    for family, parts in families.items():
+        if parts:
+            others = [part for name, known in families.items() if name != family for part in known]
+            table, seconds = _table_of(parts)
+            off += np.abs(table @ _solve(others) / seconds - 1).tolist()
+    say(f"host, a family left out: mean {np.mean(off):.1%}, median {np.median(off):.1%}")
+
+
+def _table_of(parts: Sequence[Part]) -> tuple[Floats, Floats]:
+    """How often each cost is there, and seconds."""
+    table = np.array(parts, dtype=np.float64)
+    return table[:, :-1], table[:, -1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 import torch
@@ -14,6 +15,7 @@ from torch._inductor.scheduler import (
 )
 from torch.utils import _pytree as pytree
 
+from foretell.capture.compiled.in_place import InPlace
 from foretell.capture.compiled.kernels import fused_of, origins_of
 from foretell.capture.compiled.schedule import Buffer, Entry, Fused, Library, Picked, Schedule, View
 
@@ -27,7 +29,8 @@ _LIBRARY: Final = {
 
 
 def schedule_of(graph: Any, scheduler: Any) -> Schedule:
-    entries = tuple(_entry(node) for node in scheduler.nodes)
+    in_place = InPlace(graph, scheduler)
+    entries = tuple(_entry(node, in_place) for node in scheduler.nodes)
     outputs = tuple(_view(out) for out in graph.graph_outputs)
     return Schedule(
         inputs=tuple(graph.graph_input_names),
@@ -37,16 +40,18 @@ def schedule_of(graph: Any, scheduler: Any) -> Schedule:
     )
 
 
-def _entry(node: Any) -> Entry:
+def _entry(node: Any, in_place: InPlace) -> Entry:
     what: Fused | Library | Picked | None = None
+    over: dict[str, str] = {}
     if isinstance(node, ExternKernelSchedulerNode):
         what = _library(node.node)
     elif not isinstance(node, NopKernelSchedulerNode):
-        what = fused_of(node)
+        what, over = fused_of(node), in_place.buffers(node)
+    in_place.passed(node)
     return Entry(
         name=str(node.node.get_name()) if node.node is not None else "",
         what=what,
-        made=tuple(_buffers(node)),
+        made=tuple(replace(b, over=b.over or over.get(b.name)) for b in _buffers(node)),
         ends=tuple(str(name) for name in node.last_usage),
         module=_module(node),
     )
