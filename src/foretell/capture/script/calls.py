@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -164,9 +164,38 @@ def _tensor(place: Placement, like: _Like) -> torch.Tensor:
 
 
 def extrapolated(known: Sequence[tuple[tuple[float, ...], Result]], sizes: tuple[float, ...]) -> Result | None:
-    """What comes out for other sizes, where all sizes have grown with one, as those of a text that gets longer do."""
-    points = {each: result for each, result in known if result.plain}
-    if len(points) < _POINTS or len({result.kind for result in points.values()}) > 1:
+    """What comes out for other sizes: each side stays, or is as long as one that goes in, or grows with the one that varies."""
+    points = dict(known)
+    if not points or len({result.kind for result in points.values()}) > 1:
+        return None
+    courses = list(zip(*(result.sizes for result in points.values()), strict=True))
+    found = _as_long(points, sizes, courses)
+    if found is None and all(result.plain for result in points.values()):
+        found = _grown(points, sizes, courses)
+    return None if found is None else next(iter(points.values())).of_sizes(found)
+
+
+def _as_long(
+    points: Mapping[tuple[float, ...], Result], sizes: tuple[float, ...], courses: Sequence[tuple[int, ...]]
+) -> list[int] | None:
+    """Where what is another now was another before as well, and each side that went with it was as long."""
+    went_in = dict[tuple[float, ...], float]()
+    for course, size in zip(zip(*points, strict=True), sizes, strict=True):
+        varied = len(set(course)) > 1
+        if not varied and size != course[0]:
+            return None
+        if varied and went_in.setdefault(course, size) != size:
+            return None  # two that were the same so far
+    found = [course[0] if len(set(course)) == 1 else went_in.get(course) for course in courses]
+    sides = [int(size) for size in found if size is not None and size == int(size)]
+    return sides if len(sides) == len(found) else None
+
+
+def _grown(
+    points: Mapping[tuple[float, ...], Result], sizes: tuple[float, ...], courses: Sequence[tuple[int, ...]]
+) -> list[int] | None:
+    """Where all sizes have grown with one, as those of a text that gets longer do."""
+    if len(points) < _POINTS:
         return None
     inputs = [*points, sizes]
     varies = next((i for i in range(len(sizes)) if len({each[i] for each in inputs}) > 1), None)
@@ -176,13 +205,13 @@ def extrapolated(known: Sequence[tuple[tuple[float, ...], Result]], sizes: tuple
     if not all(_on_line(places, [each[i] for each in inputs]) for i in range(len(sizes))):
         return None
     found: list[int] = []
-    for course in zip(*(result.sizes for result in points.values()), strict=True):
+    for course in courses:
         slope = (course[1] - course[0]) / (places[1] - places[0])
         size = course[0] + slope * (places[-1] - places[0])
         if size != int(size) or size < 0 or not _on_line(places[:-1], course):
             return None
         found.append(int(size))
-    return next(iter(points.values())).of_sizes(found)
+    return found
 
 
 def _on_line(places: Sequence[float], values: Sequence[float]) -> bool:
