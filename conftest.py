@@ -123,7 +123,7 @@ def _run_forked(
 @cache
 def _load_what_forks_need() -> None:
     """Once, here: each would load them for itself."""
-    child._load_what_every_capture_needs()
+    child._load_what_every_script_needs()
     make_torchvision_importable()
     for name in (
         "foretell.forecasting",

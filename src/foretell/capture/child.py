@@ -106,6 +106,12 @@ def _load_what_every_capture_needs() -> None:
     import foretell.capture.fallback  # noqa: F401
 
 
+def _load_what_every_script_needs() -> None:
+    """Before it is boxed: what Python compiles of a module that it loads in there is forgotten with the box."""
+    _load_what_every_capture_needs()
+    import foretell.capture.script.run  # noqa: F401
+
+
 def _ask(
     start: Callable[[], Child], request: bytes, what: str, output: Output = None, report: Report = lambda text: None
 ) -> tuple[Graph, dict[str, str]]:
@@ -175,6 +181,7 @@ def answer(link: Connection) -> None:
     request = link.recv_bytes()
     entries = json.loads(request) if request.startswith(b"{") else {}
     if "script" in entries:
+        _load_what_every_script_needs()
         box.enter()
         _run_script(Script.from_dict(entries["script"]), link, entries["known"])
         return
@@ -220,9 +227,6 @@ def _run_script(script: Script, link: Connection, known: dict[str, Any]) -> None
     The script is run again where it contradicts what a stand-in was taken to be, with what that use has shown: each run is a
     fork of a process that has loaded what every run needs, and that knows nothing of the run before.
     """
-    _load_what_every_capture_needs()
-    import foretell.capture.script.run  # noqa: F401
-
     while True:
         reader, writer = multiprocessing.Pipe(duplex=False)
         if not (run := os.fork()):

@@ -19,6 +19,7 @@ from foretell.capture.script.session import Session
 
 _MARKS: Final = (".git", "setup.py", "pyproject.toml", "setup.cfg")  # of a repository's first folder
 _LEVELS: Final = 4  # above the script
+_list: Final = os.listdir  # what is there, whatever a script is shown
 
 
 def install(session: Session) -> None:
@@ -78,11 +79,11 @@ class _Modules(_Finder):
 
     def forget_namesakes(self) -> None:
         """Let modules of libraries that are loaded already be looked for again, where the repository has its own."""
+        near = {name for folder in self._folders if os.path.isdir(folder) for name in _list(folder)}
         for name in list(sys.modules):
             package = name.partition(".")[0]
-            file = getattr(sys.modules.get(package), "__file__", None)
-            is_near = package != name and any(os.path.isdir(os.path.join(folder, package)) for folder in self._folders)
-            if is_near and file is not None and is_library(file) and self._has(package, name):
+            file = getattr(sys.modules.get(package), "__file__", None) if package in near else None
+            if package != name and file is not None and is_library(file) and self._has(package, name):
                 del sys.modules[name]
 
     def _has(self, package: str, name: str) -> bool:

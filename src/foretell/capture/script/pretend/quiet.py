@@ -13,8 +13,6 @@ import shutil
 import tempfile
 from typing import Any, Final
 
-import torch
-
 from foretell.capture.script.imports import once_imported
 from foretell.capture.script.pretend import overlay
 from foretell.capture.script.session import Session
@@ -49,7 +47,4 @@ def _save_nothing() -> None:
         vars(safetensors.torch).update(save_file=nothing, save_model=nothing)
     # Which looks at the addresses of its tensors first, and those of fake ones are all alike.
     once_imported("transformers.modeling_utils", lambda m: setattr(m.PreTrainedModel, "save_pretrained", nothing))
-    if torch.distributed.is_available():
-        import torch.distributed.checkpoint as shared
-
-        vars(shared).update(save=nothing, async_save=nothing)
+    once_imported("torch.distributed.checkpoint", lambda m: vars(m).update(save=nothing, async_save=nothing))
