@@ -35,10 +35,12 @@ class Acting:
     def __init__(self, guesses: Guesses) -> None:
         self._guesses = guesses
         self._passes: WeakKeyDictionary[nn.Module, dict[_Kind, list[ref[_Alive]]]] = WeakKeyDictionary()
+        self.left_out = 0  # passes since something was learnt
 
     def forget(self) -> None:
         """Something was learnt: a graph that is gone from now on may be one that was used up."""
         self._passes.clear()
+        self.left_out = 0
 
     def ran(self, module: nn.Module, kind: _Kind, out: Any) -> None:
         seen = self._passes.setdefault(module, {}).setdefault(kind, [])

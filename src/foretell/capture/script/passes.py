@@ -150,6 +150,11 @@ class Passes:
         else:
             self.evaluation += passes
 
+    @property
+    def acts(self) -> bool:
+        """An agent acts, and nobody has learnt from it so far."""
+        return self._acting.left_out > 0
+
     def found(self) -> Iterator[Aside]:
         """What is no part of a step, in passes of one module each."""
         if evaluation := self.evaluation + self._session.loops.left_out["evaluation"]:
@@ -184,6 +189,7 @@ class Passes:
         if call is None or session.updates.updating:
             return run()
         if not session.recorder.recording and self._acts(module, call):
+            self._acting.left_out += 1
             return make_again(
                 session.place, self._memory[module].kinds[call.kind][call.sizes].result, self._acting.reached
             )

@@ -163,6 +163,41 @@ def test_packages_around_environments_are_stood_in_for(script: Write) -> None:
     assert (graph.samples, graph.facts.parameters) == (8, 11 * 3 + 3)
 
 
+EVALUATED = """
+    import sys
+    sys.path.append("site-packages")
+    import gym
+    import torch
+    from torch import nn
+
+    model = nn.Linear(17, 6).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    def play(env, episodes):
+        steps = []
+        for _ in range(episodes):
+            seen, done = env.reset(), False
+            steps.append(0)
+            while not done:
+                action = model(torch.tensor(seen).view(1, -1).cuda()).cpu().data.numpy().flatten()
+                seen, reward, done, _ = env.step(action)
+                steps[-1] += 1
+        return steps
+    env = gym.make("HalfCheetah-v2")
+    assert play(env, 1) == [1000]
+    assert play(gym.make("HalfCheetah-v2"), 5) == [1000, 1000, 10, 10, 10]
+    for step in range(9):
+        assert step % 4 or play(env, 1) == [1000]
+        model(torch.randn(8, 17).cuda()).sum().backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.usefixtures("gym")
+def test_an_agent_is_evaluated_for_two_whole_episodes(script: Write) -> None:
+    """Others are short; those in which it learns are whole, since a batch may be of their length."""
+    assert foretell.capture_graph(script(EVALUATED, fake_data=True)).samples == 8
+
+
 @pytest.mark.parametrize(
     ("name", "observed", "actions"),
     [

@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 import sys
 import types
+from collections import Counter
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -20,6 +22,9 @@ from foretell.capture.script.session import Session
 _REGISTER: Final = frozenset("mujoco_py pybullet pybullet_envs roboschool Box2D".split())
 _MEANINGS: Final = ("NOOP", "FIRE", "UP", "RIGHT", "LEFT", "DOWN")
 _PIXEL: Final = 255
+_WHOLE: Final = 2  # episodes in a row of which nothing is learnt, in a second environment: the rest of them are short
+_SHORT: Final = 10  # steps
+_made: WeakKeyDictionary[Session, Counter[str]] = WeakKeyDictionary()
 
 
 def install(session: Session) -> None:
@@ -114,6 +119,9 @@ def stand_in(library: str, identity: str, game: Game, session: Session) -> Any:
         else spaces.Box(low=-game.bound, high=game.bound, shape=(game.actions,), dtype=np.float32)
     )
     numbers = np.random.default_rng(0)
+    made = _made.setdefault(session, Counter())
+    made[identity] += 1
+    is_second = made[identity] > 1
 
     class Environment(base):  # type: ignore[misc, valid-type]
         metadata: Final = {"render_modes": ["human", "rgb_array"], "render_fps": 30}
@@ -126,6 +134,13 @@ def stand_in(library: str, identity: str, game: Game, session: Session) -> Any:
         dt = 0.01
         _max_episode_steps = game.steps
         _steps = 0
+        _episodes = 0  # since the last update
+        _updates = 0
+
+        def _is_over(self) -> bool:
+            """At its published length. Of those that evaluate an agent the first are as long, and their lengths decide nothing."""
+            evaluates = is_second and self._episodes > _WHOLE and session.passes.acts
+            return self._steps >= (min(_SHORT, game.steps) if evaluates else game.steps)
 
         def _observed(self) -> Any:
             if pixels:
@@ -133,12 +148,14 @@ def stand_in(library: str, identity: str, game: Game, session: Session) -> Any:
             return numbers.standard_normal(game.observed).astype(kind)
 
         def reset(self, *, seed: Any = None, options: Any = None) -> Any:
-            self._steps = 0
+            updates = len(session.updates.sequence)
+            self._episodes = self._episodes + 1 if updates == self._updates else 1
+            self._steps, self._updates = 0, updates
             return self._observed(), {}
 
         def step(self, action: Any) -> Any:
             self._steps += 1
-            return self._observed(), 0.0, False, self._steps >= game.steps, {}
+            return self._observed(), 0.0, False, self._is_over(), {}
 
         def get_action_meanings(self) -> list[str]:
             return [_MEANINGS[i] if i < len(_MEANINGS) else f"ACTION{i}" for i in range(game.actions)]
