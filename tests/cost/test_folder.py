@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -22,12 +23,13 @@ FIRST = "h200-2026.11"
 MIDDLE = "h200-2026.11.2"
 THIRD = "h200-2026.11.3"
 FOURTH = "h200-2026.11.4"
-BEFORE = "h200-2026.11.5"
+FIFTH = "h200-2026.11.5"
+BEFORE = "h200-2026.11.6"
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for name in (FIRST, MIDDLE, THIRD, FOURTH, BEFORE, DEFAULT):
+    for name in (FIRST, MIDDLE, THIRD, FOURTH, FIFTH, BEFORE, DEFAULT):
         shutil.copytree(SHIPPED / name, tmp_path / name)
     return tmp_path / DEFAULT
 
@@ -38,11 +40,14 @@ def inherit(folder: Path, name: object) -> None:
 
 
 def test_the_default_model_inherits_what_did_not_change(folder: Path) -> None:
-    assert versions(folder) == (folder, *(folder.parent / name for name in (BEFORE, FOURTH, THIRD, MIDDLE, FIRST)))
+    assert versions(folder) == (
+        folder,
+        *(folder.parent / name for name in (BEFORE, FIFTH, FOURTH, THIRD, MIDDLE, FIRST)),
+    )
     assert not (folder / "calibration.json").exists()
     assert file_of(folder, "calibration.json") == folder.parent / FIRST / "calibration.json"
-    assert file_of(folder, "operators.safetensors") == folder / "operators.safetensors"
-    assert file_of(folder, FUSED_FILE) == folder.parent / BEFORE / FUSED_FILE
+    assert file_of(folder, "operators.safetensors") == folder.parent / BEFORE / "operators.safetensors"
+    assert file_of(folder, FUSED_FILE) == folder / FUSED_FILE
     assert file_of(folder, "other_devices.json") == folder.parent / FOURTH / "other_devices.json"
     assert file_of(folder, ATTAINED) == folder.parent / THIRD / ATTAINED
     assert load_model(str(folder)).device == "h200"
@@ -50,7 +55,7 @@ def test_the_default_model_inherits_what_did_not_change(folder: Path) -> None:
 
 def test_models_of_all_versions_are_read() -> None:
     """The first has the errors on other devices and what trainers add under names of their own."""
-    assert {FIRST, MIDDLE, THIRD, FOURTH, BEFORE, DEFAULT} <= set(names())
+    assert {FIRST, MIDDLE, THIRD, FOURTH, FIFTH, BEFORE, DEFAULT} <= set(names())
     old, new = load_model(FIRST), load_model(DEFAULT)
     assert other_devices_of(old) == other_devices_of(load_model(THIRD))
     first, second = jobs_of(old), jobs_of(new)
@@ -58,6 +63,16 @@ def test_models_of_all_versions_are_read() -> None:
     assert second is not None
     assert first.overhead(None).fraction == first.overhead("tuned").fraction == pytest.approx(0.17, abs=0.02)
     assert old.generations == new.generations
+
+
+def test_the_default_differs_from_the_version_before_in_compiled_steps_alone() -> None:
+    assert {path.name for path in (SHIPPED / DEFAULT).iterdir()} == {
+        "card.json", "checksums.json", "fused.safetensors", "fused_spreads.safetensors", "host.json"
+    }  # fmt: skip
+    plain = [dataclasses.asdict(load_model(name).host) for name in (BEFORE, DEFAULT)]
+    assert {name for name, cost in plain[1].items() if cost != plain[0][name]} == {
+        "launched", "entered", "given", "entering"
+    }  # fmt: skip
 
 
 def test_the_version_before_must_be_as_it_was(folder: Path) -> None:

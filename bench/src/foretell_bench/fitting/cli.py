@@ -55,7 +55,7 @@ def compiled(
     ),
     inherits: Annotated[
         str, typer.Option("--inherits", metavar="NAME", help="The shipped version that all else is taken from.")
-    ] = "h200-2026.11.4",
+    ] = "h200-2026.11.6",
 ) -> None:
     """Fused kernels and the host's launches of compiled steps, as a version that inherits all else."""
     from foretell_bench.fitting.compiled import fit
