@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import foretell
+from foretell.capture.script.pretend.games import _adapt
 from foretell.capture.script.pretend.games.answers import give_former_numbers
-from foretell.capture.script.pretend.games.known import known_game
+from foretell.capture.script.pretend.games.known import known_game, registered
 from tests.capture.script.conftest import Write
 
 # The shape of gym 0.26: a step gives five things, a reset two.
@@ -213,6 +214,20 @@ def test_environments_are_as_published(name: str, observed: tuple[int, ...], act
     game = known_game(name)
     assert game is not None
     assert (game.observed, game.actions) == (observed, actions)
+
+
+def test_names_that_packages_register_are_known() -> None:
+    names = dict(registered())
+    assert {"HalfCheetahBulletEnv-v0", "ALE/Pong-v5", "BreakoutNoFrameskip-v4"} <= set(names)
+    assert all(known_game(name) is not None for name in names)
+    module = types.SimpleNamespace(
+        __name__="gymnasium.envs.registration", make=None, registry={"ALE/Pong-v5": 1}, EnvSpec=types.SimpleNamespace
+    )
+    for fake_data in (False, True):
+        _adapt(module, types.SimpleNamespace(script=types.SimpleNamespace(fake_data=fake_data)))  # type: ignore[arg-type]
+        assert ("HalfCheetahBulletEnv-v0" in module.registry) == fake_data
+    assert module.registry["ALE/Pong-v5"] == 1
+    assert "AtariEnv" in module.registry["PongNoFrameskip-v4"].entry_point
 
 
 def test_another_environment_is_not_made_up() -> None:

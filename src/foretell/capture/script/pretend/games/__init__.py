@@ -14,7 +14,7 @@ import numpy as np
 from foretell.capture.script.imports import once_imported, provide
 from foretell.capture.script.pretend.games import control, emulator
 from foretell.capture.script.pretend.games.answers import give_former_numbers, takes_former_reset, takes_former_step
-from foretell.capture.script.pretend.games.known import Game, known_game
+from foretell.capture.script.pretend.games.known import Game, known_game, registered
 from foretell.capture.script.pretend.nothing import Nothing
 from foretell.capture.script.session import Session
 
@@ -59,6 +59,10 @@ def _adapt(module: Any, session: Session) -> None:
         return answering(environment) if library == "gym" else environment
 
     module.make = made
+    if session.script.fake_data and (describe := getattr(module, "EnvSpec", None)) is not None:
+        for identity, origin in registered():  # for scripts that look a name up before they make it
+            if identity not in module.registry:
+                module.registry[identity] = describe(id=identity, entry_point=origin)
 
 
 def _other_version(module: Any, identity: Any, make: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Iterator
 from typing import Final
 
 _NAME: Final = re.compile(r"(?:[\w.-]+/)?([A-Za-z0-9_]+?)(?:-v(\d+))?$")
@@ -68,6 +69,19 @@ _ATARI: Final[dict[int, str]] = {  # how many actions do something
 }
 _GAMES: Final = {name: actions for actions, names in _ATARI.items() for name in names.split()}
 _PLAYED: Final = re.compile(r"(NoFrameskip|Deterministic)$")
+_KINDS: Final = ("", "NoFrameskip", "Deterministic")
+
+
+def registered() -> Iterator[tuple[str, str]]:
+    """Names that packages around gym register when they are imported, and where their environments would come from."""
+    for name in _CONTINUOUS:
+        if name.endswith("BulletEnv"):
+            yield f"{name}-v0", "pybullet_envs.gym_locomotion_envs:Environment"
+        elif name.startswith("Roboschool"):
+            yield f"{name}-v1", "roboschool:Environment"
+    for name in _GAMES:
+        for identity in (f"ALE/{name}-v5", *(f"{name}{kind}-v{i}" for kind in _KINDS for i in (0, 4))):
+            yield identity, "ale_py.env:AtariEnv"
 
 
 def controlled(domain: str, task: str) -> Game | None:
