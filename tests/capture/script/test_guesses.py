@@ -270,3 +270,6 @@ def test_lines_that_have_a_name_first_are_no_numbers(session: Session) -> None:
     ratings = ids.numbers(session, "ml/ratings.dat", "u, i, r, t = line.split('::')\nkeep(int(u), int(i))")
     assert ratings is not None
     assert ratings.readline().count("::") == 3
+    seen = ids.numbers(session, "data/ml-1m.txt", "u, i = line.rstrip().split(' ')\nkeep(int(u), int(i))")
+    assert seen is not None
+    assert len({line.split()[0] for line in seen}) == 6040

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _RUNS: Final = 2  # of a pass: the first may make what later ones find
 _KEPT: Final = 8  # sizes of one kind of call
+_OF_A_SAMPLER: Final = 64  # passes of one module inside of another's, without gradients: these are no part of a step
 _IN_A_STEP: Final = 8  # passes without gradients of a trained module; more of them are no part of a step
 
 
@@ -107,9 +108,14 @@ class Passes:
 
     def _inner_pass(self, module: nn.Module, run: Callable[[], Any], args: Any, kwargs: Any) -> Any:
         """Of what another module runs: cut short where that runs it again and again, as a sampler its net."""
-        if torch.is_grad_enabled() or self._session.recorder.recording:
+        if torch.is_grad_enabled():
             return run()
         self._again[id(module)] += 1
+        if self._session.recorder.recording:
+            if self._again[id(module)] < _OF_A_SAMPLER or not any(True for _ in module.parameters()):
+                return run()
+            self.evaluation += 1
+            self._session.updates.step_aside()
         return run() if self._again[id(module)] <= _IN_A_STEP else self._cut_short(module, run, args, kwargs)
 
     def _cut_short(self, module: nn.Module, run: Callable[[], Any], args: Any, kwargs: Any) -> Any:

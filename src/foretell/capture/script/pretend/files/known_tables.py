@@ -20,6 +20,7 @@ _NUMBERS: Final = {
 # Ratings: rows, and the largest number of a user and of what was rated.
 _RATINGS: Final = {
     "u.data": (100_000, 943, 1682), "ratings.dat": (1_000_209, 6040, 3952), "ratings.csv": (2_000_000, 138_493, 131_262),
+    "ml-1m.txt": (999_611, 6040, 3416),
 }  # fmt: skip
 
 
