@@ -204,7 +204,7 @@ def _rnn(s: Signature, device: Device) -> Bytes:
     directions = max(cells // layers, 1)
     places = x.numel // max(x.shape[-1], 1)
     given, out = x.numel, places * width * directions
-    gates = _GATES.get(s.argument("mode"), 1) * out if s.argument("train", True) else 0
+    gates = _GATES.get(int(str(s.argument("mode", 1))), 1) * out if s.argument("train", True) else 0
     if keeps_weights_on_chip(s):
         given = places * max(x.shape[-1], _LEAST_GIVEN) if gates else given
         numbers = 3.4 * given + (8.1 + 1.4 * (layers > 1)) * out + 1.25 * gates + 15 * batch * width * cells
