@@ -13,6 +13,7 @@ from torch import nn
 
 import foretell
 from foretell.capture import capture
+from foretell.cost.model import load_model
 from foretell.cost.older_software import OlderSoftware
 from foretell.errors import InputError
 from foretell.graph import Graph
@@ -94,6 +95,14 @@ def test_between_two_versions_factors_lie_between_theirs() -> None:
     assert 1.0 < at[4] < 1.5
     assert (at[5], at[6]) == pytest.approx((1.0, 1.0))
     assert older.factor("matmul", Software.parse("1.0")) == 1.0
+
+
+def test_the_shipped_model_knows_what_took_longer() -> None:
+    known = load_model().older_software
+    then = Software.parse("torch-1.12")
+    assert known.factor("channels_last_grouped_convolution", then) > 1.5  # cuDNN had no kernels for them
+    assert 1.0 < known.factor("matmul", then) < 1.25
+    assert 0.02 < known.spread < 0.12
 
 
 def test_a_profile_has_software_of_its_own(step: Graph) -> None:

@@ -2,7 +2,8 @@
 
 The same networks ran on one board under each version, so a ratio of two of their times tells the versions apart whatever a
 forecast says of the board. What timm itself did otherwise then (norms in fp32) is captured, what torch did (attention that
-writes its scores) is priced, and the rest is one factor for each family of kernels. Their gradients are taken to be alike.
+writes its scores) is priced, and the rest is one factor for each family of kernels, or one for all where that says more of
+networks left out. Their gradients are taken to be alike.
 """
 
 from __future__ import annotations
@@ -36,9 +37,11 @@ Floats = npt.NDArray[np.float64]
 TODAY: Final = "pt240"
 VERSIONS: Final = {"pt111": "1.11", "pt112": "1.12", "pt113": "1.13", "pt210": "2.1"}
 _BOARD: Final = ("rtx3090", "rtx-3090")
+FAST_NORMS: Final = (2, 0)  # the first torch whose steps timm published with norms in half precision
 _PULL: Final = 0.15  # towards 1, of a factor's logarithm beside the errors of steps
 _FOLDS: Final = 5
 _BACKWARD: Final = "_backward"
+_EVERY: Final = ""  # stands for all families
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +51,13 @@ class Compared:
     source: str
     ratios: Mapping[str, float]  # by version
     today: float
-    families: Mapping[str, float]  # of the network as timm ran it then, by today's kernels
+    families: Mapping[str, Mapping[str, float]]  # of the network as timm ran it under a version, by today's kernels
     scores: Mapping[str, float]  # and what attention took beyond, by version
+
+    def parts(self, version: str, *, alike: bool) -> Mapping[str, float]:
+        """Seconds by family; all together where families are alike."""
+        found = self.families[version]
+        return {_EVERY: sum(found.values())} if alike else found
 
 
 def fit(data: Path, folder: Path, inherits: str, models: int, jobs: int, say: Callable[[str], None]) -> None:
@@ -63,23 +71,26 @@ def fit(data: Path, folder: Path, inherits: str, models: int, jobs: int, say: Ca
     times: dict[str, dict[str, float]] = {}
     for version in VERSIONS.values():
         some = [row for row in rows if version in row.ratios]
-        times[version] = _solve(some, version)
-        left_out = _left_out(some, version)
-        errors += left_out
+        ways = {alike: _left_out(some, version, alike=alike) for alike in (False, True)}
+        alike = _mean(ways[True]) < _mean(ways[False])
+        times[version] = _of_families(_solve(some, version, alike=alike), some)
+        errors += ways[alike]
         none = [math.log(row.ratios[version]) for row in some]
         say(
             f"torch {version}: {len(some)} steps take {math.exp(np.median(none)):.2f} times as long; unseen networks "
-            f"{_mean(left_out):.1%} off (with one factor {_mean(_one_factor(none)):.1%}, with none {_mean(none):.1%})"
+            f"{_mean(ways[False]):.1%} off by families, {_mean(ways[True]):.1%} by one factor, {_mean(none):.1%} as of today"
         )
     _write(folder, inherits, times, float(np.std(errors)), len(rows))
 
 
+def _of_families(times: dict[str, float], rows: Sequence[Compared]) -> dict[str, float]:
+    every = times.pop(_EVERY, None)
+    families = {family for row in rows for parts in row.families.values() for family in parts}
+    return times if every is None else dict.fromkeys(sorted(families), every)
+
+
 def _mean(logs: Sequence[float]) -> float:
     return float(np.abs(np.expm1(logs)).mean())
-
-
-def _one_factor(logs: Sequence[float]) -> list[float]:
-    return [each - float(np.median(logs)) for each in logs]
 
 
 def _drawn(data: Path, models: int) -> list[tuple[str, str, dict[str, Row]]]:
@@ -120,13 +131,14 @@ def _compared(drawn: tuple[str, str, dict[str, Row]]) -> Compared | None:
         return None
     board, by = known_device(_BOARD[1]), load_model()
     today = row["step_seconds"] / row["batch"]
-    seconds = one_device_step(then, board, by).durations.device
+    ran = {version: now if Software.parse(version).torch >= FAST_NORMS else then for version in per_sample}
+    seconds = {g.content_hash: one_device_step(g, board, by).durations.device for g in (then, now)}
     return Compared(
         source=step.source,
         ratios={version: each / today for version, each in per_sample.items()},
         today=float(one_device_step(now, board, by).device_seconds),
-        families=_by_family(then, seconds),
-        scores={version: _scores(then, seconds, board, version) for version in per_sample},
+        families={version: _by_family(graph, seconds[graph.content_hash]) for version, graph in ran.items()},
+        scores={v: _scores(graph, seconds[graph.content_hash], board, v) for v, graph in ran.items()},
     )
 
 
@@ -142,12 +154,13 @@ def _scores(graph: Graph, seconds: Floats, board: Device, version: str) -> float
     return float((under - seconds) @ graph.runs)
 
 
-def _solve(rows: Sequence[Compared], version: str) -> dict[str, float]:
+def _solve(rows: Sequence[Compared], version: str, *, alike: bool) -> dict[str, float]:
     """Factors of families; those that take little of every step stay near 1."""
     from scipy.optimize import least_squares
 
-    families = sorted({family for row in rows for family in row.families})
-    table = np.array([[row.families.get(family, 0.0) / row.today for family in families] for row in rows])
+    parts = [row.parts(version, alike=alike) for row in rows]
+    families = sorted({family for each in parts for family in each})
+    table = np.array([[each.get(f, 0.0) / row.today for f in families] for each, row in zip(parts, rows, strict=True)])
     scores = np.array([row.scores[version] / row.today for row in rows])
     wanted = np.log([row.ratios[version] for row in rows])
 
@@ -158,16 +171,17 @@ def _solve(rows: Sequence[Compared], version: str) -> dict[str, float]:
     return dict(zip(families, np.exp(logs).tolist(), strict=True))
 
 
-def _left_out(rows: Sequence[Compared], version: str) -> list[float]:
+def _left_out(rows: Sequence[Compared], version: str, *, alike: bool) -> list[float]:
     """Errors, as logarithms, of networks that a fit has not seen."""
     folds: dict[int, list[Compared]] = defaultdict(list)
     for row in rows:
         folds[int(hashlib.sha256(row.source.encode()).hexdigest(), 16) % _FOLDS].append(row)
     errors = []
     for number, left in folds.items():
-        factors = _solve([row for each, some in folds.items() if each != number for row in some], version)
+        seen = [row for each, some in folds.items() if each != number for row in some]
+        factors = _solve(seen, version, alike=alike)
         for row in left:
-            under = sum(seconds * factors.get(family, 1.0) for family, seconds in row.families.items())
+            under = sum(s * factors.get(family, 1.0) for family, s in row.parts(version, alike=alike).items())
             errors.append(math.log((under + row.scores[version]) / row.today / row.ratios[version]))
     return errors
 
