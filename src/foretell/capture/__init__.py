@@ -85,8 +85,8 @@ def capture(
 
     # A launch script may hang on the environment: what it comes to is part of the question.
     configuration = configuration_of(workload, given)
-    asked = given | ({"configuration": repr(configuration)} if configuration else {}) | ({} if compiled else AS_WRITTEN)
-    return _cached(workload, asked, cache, load)
+    question = given | ({"configuration": repr(configuration)} if configuration else {}) | ({} if compiled else AS_WRITTEN)
+    return _cached(workload, question, cache, load)
 
 
 _captured: WeakKeyDictionary[Workload, dict[bool, tuple[str, Graph, dict[str, str]]]] = WeakKeyDictionary()

@@ -86,21 +86,21 @@ class Alone(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class OperatorModels:
     families: Mapping[str, FamilyModel]
-    _asked: dict[tuple[Device, bool], dict[Signature, Alone]] = field(
+    _known: dict[tuple[Device, bool], dict[Signature, Alone]] = field(
         default_factory=dict, init=False, compare=False, repr=False
     )
 
     def alone(self, signatures: Sequence[Signature], own: Device, *, tf32: bool) -> list[Alone]:
         """Each op on the device that trees are of. Every other device is transferred from there, so each is asked once."""
-        asked = self._asked.setdefault((own, tf32), {})
-        if len(asked) > REMEMBERED:
-            asked = self._asked[own, tf32] = {}  # a new one: other threads read the old
-        if fresh := list(dict.fromkeys(s for s in signatures if s not in asked)):
+        known = self._known.setdefault((own, tf32), {})
+        if len(known) > REMEMBERED:
+            known = self._known[own, tf32] = {}  # a new one: other threads read the old
+        if fresh := list(dict.fromkeys(s for s in signatures if s not in known)):
             described = [describe(s, own, tf32=tf32) for s in fresh]
             seconds = self.seconds([operator_of(s.name).like or s.name for s in fresh], described).tolist()
             for s, each, description in zip(fresh, seconds, described, strict=True):
-                asked[s] = Alone(each, description.family)
-        return [asked[s] for s in signatures]
+                known[s] = Alone(each, description.family)
+        return [known[s] for s in signatures]
 
     def seconds(self, names: Sequence[str], descriptions: Sequence[Description]) -> Floats:
         """Device time of each op; the roofline where its family has no model."""

@@ -88,10 +88,10 @@ def _start_groups(session: Session) -> None:
     def new_group(*args: Any, **kwargs: Any) -> Any:
         """A second group, as one on the host beside that of the accelerators: whatever it runs on, nobody else is in it."""
         given = whose.bind(*args, **kwargs).arguments
-        asked = given.pop("backend", None)
+        wanted = given.pop("backend", None)
         made = split(**{name: value for name, value in given.items() if name not in ("pg_options", "device_id")})
-        if asked is not None and isinstance(made, dist.ProcessGroup):
-            others[made] = str(asked).rpartition(":")[2]
+        if wanted is not None and isinstance(made, dist.ProcessGroup):
+            others[made] = str(wanted).rpartition(":")[2]
         return made
 
     replace_everywhere(dist, "init_process_group", init_process_group)
