@@ -85,7 +85,9 @@ def capture(
 
     # A launch script may hang on the environment: what it comes to is part of the question.
     configuration = configuration_of(workload, given)
-    question = given | ({"configuration": repr(configuration)} if configuration else {}) | ({} if compiled else AS_WRITTEN)
+    question = (
+        given | ({"configuration": repr(configuration)} if configuration else {}) | ({} if compiled else AS_WRITTEN)
+    )
     return _cached(workload, question, cache, load)
 
 
