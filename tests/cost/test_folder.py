@@ -75,6 +75,14 @@ def test_the_default_differs_from_the_version_before_in_compiled_steps_and_softw
     }  # fmt: skip
 
 
+def test_a_folder_named_by_its_whole_path_is_read_again_once_it_has_changed(folder: Path) -> None:
+    name = str(folder.resolve())
+    assert load_model(name).older_software.times
+    (folder / "software.json").unlink()
+    seal(folder)
+    assert not load_model(name).older_software.times
+
+
 def test_the_version_before_must_be_as_it_was(folder: Path) -> None:
     path = folder.parent / FIRST / "operators.safetensors"
     data = bytearray(path.read_bytes())

@@ -213,8 +213,7 @@ def names() -> list[str]:
 
 def load_model(name: str = DEFAULT) -> CostModel:
     """A shipped model by its name, or the folder of one that was fitted, read again once its files have changed."""
-    folder = SHIPPED / name
-    if name == ROOFLINE or folder.is_dir():
+    if name in names():  # which a folder of the user's, given by its whole path, is not
         return _shipped(name)
     folder = Path(name)
     if not folder.is_dir():
