@@ -191,6 +191,7 @@ def rows(*shape: int) -> Layout:
         ("embedding", [(9, 4)], [(2, 4)], {}),
         ("cat", [(3,), (4,)], [()], {}),
         ("avg_pool2d", [()], [()], {}),
+        ("upsample_bilinear2d", [()], [()], {}),
         ("zeros", [], [], {}),
     ],
 )  # fmt: skip

@@ -1,7 +1,8 @@
 """What a call of an operator looks like: which tensors it takes and makes, and of which rank.
 
-Prices, memory and plans rely on it, so a graph file in which a product has one operand is not read. The table has what
-somebody relies on, not every operator there is. In a pattern, inputs come first and outputs after `->`:
+Prices, memory and plans rely on it, so a graph file in which a product has one operand is not read. The tables have what
+somebody relies on, not every operator there is; what an operator's family asks holds beside what is asked of it by name.
+In a pattern, inputs come first and outputs after `->`:
 
     mk      two sides, however long
     nc.     two sides or more
@@ -17,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from foretell.graph.operators import OPAQUE, Family, operator_of
+from foretell.graph.operators import OPAQUE, Family, Operator, operator_of
 from foretell.graph.types import Input, Layout, Signature, Value
 
 _PATTERNS: Final[dict[str, str]] = {
@@ -74,9 +75,10 @@ Pattern = tuple[tuple[str, ...], tuple[str, ...]]
 
 def check_signature(s: Signature) -> None:
     """Raise ValueError where an operator could not have been called so."""
-    operator, patterns = operator_of(s.name), _patterns(s.name)
-    if patterns and all(_differs(s, pattern) for pattern in patterns):
-        raise ValueError(f"{s.target} is called with {_shown(s.inputs)} and makes {_shown(s.outputs)}")
+    operator = operator_of(s.name)
+    for patterns in (_BY_NAME.get(s.name), _of_family(operator)):
+        if patterns and all(_differs(s, pattern) for pattern in patterns):
+            raise ValueError(f"{s.target} is called with {_shown(s.inputs)} and makes {_shown(s.outputs)}")
     for name in _COUNTS.get(operator.family, ()):
         value = s.argument(name, 1)
         if type(value) is not int or not 1 <= value < 2**31:
@@ -178,5 +180,6 @@ _BY_FAMILY: Final = {family: _parsed(text) for family, text in _OF_FAMILY.items(
 _REDUCING: Final = frozenset(f"aten.{name}" for name in _REDUCES)
 
 
-def _patterns(name: str) -> tuple[Pattern, ...]:
-    return _BY_NAME.get(name) or _BY_FAMILY.get(operator_of(name).family, ())
+def _of_family(operator: Operator) -> tuple[Pattern, ...]:
+    """None for attention with its projections: it is not given queries and keys, but what they are made of."""
+    return () if operator.kind == "projected" else _BY_FAMILY.get(operator.family, ())
