@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Mapping
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
@@ -25,7 +26,18 @@ sys.path[0] = str(ROOT)
 if (ROOT / "src").is_dir():
     sys.path.insert(1, str(ROOT / "src"))
 
-from tests.fuzz.harness import BAD, FINE, SECONDS, WAITS, Outcome, find_targets, limit_memory, numbers, run_case  # noqa: E402
+from tests.fuzz.harness import (  # noqa: E402
+    BAD,
+    FINE,
+    SECONDS,
+    WAITS,
+    Outcome,
+    Target,
+    find_targets,
+    limit_memory,
+    numbers,
+    run_case,
+)
 
 GRACE = 5.0  # beyond a case's own limit, for code that no signal interrupts
 EVERY = 10.0  # seconds between two lines of progress
@@ -35,9 +47,10 @@ Case = tuple[str, int]
 class Worker:
     """A process that runs one case after another; a new one takes its place when it dies or hangs."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, targets: Mapping[str, Target]) -> None:
         self.ours, theirs = multiprocessing.Pipe()
-        self.process = multiprocessing.get_context("fork").Process(target=_serve, args=(theirs, seed), daemon=True)
+        fork = multiprocessing.get_context("fork")
+        self.process = fork.Process(target=_serve, args=(theirs, seed, targets), daemon=True)
         self.process.start()
         theirs.close()
         self.case: Case | None = None
@@ -78,8 +91,7 @@ class Worker:
         self.process.join()
 
 
-def _serve(cases: Connection, seed: int) -> None:
-    targets, _ = find_targets()
+def _serve(cases: Connection, seed: int, targets: Mapping[str, Target]) -> None:
     with tempfile.TemporaryDirectory() as home:
         os.environ["HOME"] = home
         for name in [name for name in os.environ if name.startswith(("FORETELL_", "XDG_"))]:
@@ -105,7 +117,7 @@ def run(asked: argparse.Namespace) -> list[Outcome]:
     total = sum(1 for _ in numbers(targets, asked.cases))
     done: list[Outcome] = []
     began = told = time.monotonic()
-    workers = [Worker(asked.seed) for _ in range(asked.workers)]
+    workers = [Worker(asked.seed, targets) for _ in range(asked.workers)]
     for worker, case in zip(workers, itertools.islice(queue, len(workers)), strict=False):
         worker.give(case)
     while busy := [worker for worker in workers if worker.case]:
@@ -121,7 +133,7 @@ def run(asked: argparse.Namespace) -> list[Outcome]:
             if (case := next(queue, None)) is None:
                 continue
             if not worker.process.is_alive():
-                worker = workers[i] = Worker(asked.seed)
+                worker = workers[i] = Worker(asked.seed, targets)
             worker.give(case)
         if time.monotonic() - told > EVERY:
             told = time.monotonic()
