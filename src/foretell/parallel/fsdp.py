@@ -112,7 +112,8 @@ class _Fsdp:
                 self._gather(path, first, first - 1, first, kept_to=last)
             return
         before = dict(zip(ran[1:], ran, strict=False))
-        issued = {ran[-1]: turn + 1} if ran else {}  # the unit outside of all blocks starts backward
+        # The unit outside of all blocks starts backward, where anything is left to run after the forward pass.
+        issued = {ran[-1]: turn + 1} if ran and turn < end else {}
         for path in reversed([p for p in ran if p in backward]):
             span = backward[path]
             at = issued.pop(path, span.first)
