@@ -35,6 +35,16 @@ def shipped() -> Path:
 
 def file_of(folder: Path, *names: str) -> Path | None:
     """A file by its name, or by one that it had before: the folder's own, or of the nearest version that has one."""
+    return _shipped_file(folder, *names) if folder.parent == SHIPPED else _find(folder, *names)
+
+
+@lru_cache(maxsize=256)
+def _shipped_file(folder: Path, *names: str) -> Path | None:
+    """Shipped models are part of the code, which a process goes on with whatever becomes of its files."""
+    return _find(folder, *names)
+
+
+def _find(folder: Path, *names: str) -> Path | None:
     for version in versions(folder):
         for name in names:
             if (path := version / name).is_file():

@@ -90,6 +90,12 @@ def carried(use: Use, device: Device) -> Use:
 
 def use_of(graph: Graph, device: Device, busy: Seconds = 0.0) -> Use:
     """What a step asks of a device's units and memory."""
+    units, memory = graph.remember(("use", device), lambda: _work(graph, device))
+    return Use(busy=busy, units=units, memory=memory)
+
+
+def _work(graph: Graph, device: Device) -> tuple[dict[Unit, Seconds], Seconds]:
+    """Seconds of each unit at its published rate, and of the memory at its bandwidth."""
     units = dict.fromkeys(_UNITS, 0.0)
     traffic = 0.0
     for call, times in zip(graph.calls.distinct, graph.calls.times, strict=True):
@@ -98,4 +104,4 @@ def use_of(graph: Graph, device: Device, busy: Seconds = 0.0) -> Use:
         if work.flops:
             units[unit if unit in units else _OTHER] += work.flops * times / device.peak(unit)
         traffic += work.traffic * times
-    return Use(busy=busy, units=units, memory=traffic / device.bandwidth)
+    return units, traffic / device.bandwidth

@@ -95,11 +95,14 @@ def step_distribution(
 
 def error_of_parts(program: Program, ran: Run, cluster: Cluster, model: CostModel) -> PartsError | None:
     """How far a step of several ranks may be off for all that its parts say; None where the model's errors are not known."""
-    errors, own = _errors(ran.slowest, model), _own_errors(ran.slowest, model)
-    if errors is None:
-        return None
-    device, host = _device(ran.slowest, errors).above, own.host if own else _HOST
-    return parts_error(program, ran, device=device, host=host, network=network_error(cluster))
+    errors = _errors(ran.slowest, model)
+    return None if errors is None else _parts(program, ran, cluster, model, _device(ran.slowest, errors))
+
+
+def _parts(program: Program, ran: Run, cluster: Cluster, model: CostModel, device: LogNormal) -> PartsError:
+    own = _own_errors(ran.slowest, model)
+    host = own.host if own else _HOST
+    return parts_error(program, ran, device=device.above, host=host, network=network_error(cluster))
 
 
 def _by_model(
@@ -167,13 +170,13 @@ def _several(
     jobs = jobs_of(model)
     if jobs is None:
         return _unknown("the model was validated against measurements of single devices alone")
-    parts = error_of_parts(program, ran, cluster, model)
-    assert parts is not None
+    device = _device(ran.slowest, errors)
+    parts = _parts(program, ran, cluster, model, device)
     own = errors if isinstance(errors, Calibration) else None
     by_jobs = jobs.step_time(ran.timeline.period + ran.stragglers + added, parts, spread)
     alone = _alone(_without_others(ran.slowest, model), ran.slowest.node.device, errors)
     step = _no_surer(by_jobs, _wider(alone, spread)).shifted(fixed)
-    device = _within(_device(ran.slowest, errors), step)
+    device = _within(device, step)
     grounds = Caveat("calibrated-by-jobs", jobs.source)
     return StepDistribution(
         step=step,
