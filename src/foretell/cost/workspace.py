@@ -190,7 +190,7 @@ def _efficient_attention_backward(s: Signature, device: Device) -> Bytes:
 
 @formula("aten._cudnn_rnn", "aten._cudnn_rnn_backward")
 def _rnn(s: Signature, device: Device) -> Bytes:
-    """Fitted on 474 layers of random shapes, 4.3 % off in the mean: 8 MiB a layer and direction, the weights, gates and copies of all places.
+    """Fitted on 474 layers of random shapes, 4.3 % off in the mean: 8 MiB a layer and direction, weights, gates, copies of all places.
 
     Forward and backward take the same. In inference nothing is kept for a backward pass: instead of the gates, what passes
     between layers lies here.
