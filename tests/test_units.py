@@ -19,6 +19,7 @@ from foretell.units import (
     show_bytes,
     show_count,
     show_seconds,
+    whole_number,
 )
 
 
@@ -27,6 +28,11 @@ from foretell.units import (
 )
 def test_sizes_are_read(text: str | int, nbytes: int) -> None:
     assert parse_bytes(text) == nbytes
+
+
+def test_a_whole_number_is_digits() -> None:
+    read = {"8": 8, "008": 8, "²": None, "٣": None, "-1": None, "1e3": None, "": None, "9" * 19: None}
+    assert {text: whole_number(text) for text in read} == read
 
 
 def test_rates_and_durations_are_read() -> None:

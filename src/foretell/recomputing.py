@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from foretell.errors import PlanError, check_count, check_number
+from foretell.units import whole_number
 
 # Parts of a block, by Megatron's names for them.
 MODULES: Final = ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts")
@@ -36,9 +37,9 @@ class Recomputing:
         if given in _NAMED:
             return _NAMED[given]
         word, colon, amount = given.partition(":")
-        if word == "full" and amount.isdecimal():
-            check_count("blocks of checkpointing", int(amount), PlanError)
-            return cls(kind="blocks", blocks=int(amount))
+        if word == "full" and (blocks := whole_number(amount)) is not None:
+            check_count("blocks of checkpointing", blocks, PlanError)
+            return cls(kind="blocks", blocks=blocks)
         if word in ("cheapest", "budget") and colon:
             check_number(f"checkpointing={word}", _number(amount), "a share between 0 and 1", PlanError, most=1.0)
             return cls(kind="cheapest" if word == "cheapest" else "budget", share=float(amount))

@@ -30,6 +30,12 @@ _FLOPS = {f"{prefix}FLOP/s": factor for prefix, factor in _DECIMAL.items()}
 _TIME = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _QUANTITY = re.compile(r"\s*([0-9]+(?:_[0-9]+)*(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?)\s*([^\s0-9_.].*?)?\s*")
 _MAX_MAGNITUDE = 1e30  # of any unit
+_DIGITS = re.compile(r"[0-9]{1,18}")
+
+
+def whole_number(text: str) -> int | None:
+    """What digits say, at most 18 of them; None where it is no number. `²` is a digit to Python, which then cannot read it."""
+    return int(text) if _DIGITS.fullmatch(text) else None
 
 
 def parse_bytes(text: str | int) -> Bytes:

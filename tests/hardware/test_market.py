@@ -94,6 +94,13 @@ def test_a_table_of_ones_own(tmp_path: Path) -> None:
     file.write_text("device,dollars_per_hour\nh100-sxm,cheap\n")
     with pytest.raises(InputError, match=r"line 2: dollars_per_hour must be a number, got 'cheap'"):
         read_prices(file)
+    for count in ("0", "-8"):
+        file.write_text(f"device,count,bandwidth,dollars_per_hour\nh200,{count},400 Gbit/s,3\n")
+        with pytest.raises(InputError, match="line 2: count must be a whole number of at least 1"):
+            read_prices(file)
+    file.write_text("device,dollars_per_hour\nh200,3\nh200,3,4,5\n")
+    with pytest.raises(InputError, match="line 3 has more cells than the first names columns"):
+        read_prices(file)
 
 
 SKYPILOT = {
@@ -125,6 +132,17 @@ def test_tables_of_skypilots_catalog(tmp_path: Path) -> None:
     assert dollars("2x4xa100-80g-pcie", market) is None, "its network is not known"
     [own] = [i for i in offers if i.name == "azure:nd96isr_h100_v5"]
     assert own.between == instance("azure:nd96isr_h100_v5").between
+
+
+def test_what_nothing_can_cost_or_be_many_of_is_no_offer(tmp_path: Path) -> None:
+    header, file = (
+        "InstanceType,AcceleratorName,AcceleratorCount,Price,SpotPrice,Region\n",
+        tmp_path / "aws" / "vms.csv",
+    )
+    file.parent.mkdir()
+    for row in (",H100,inf,3,2,here", "x,H100,8,-3,2,here", "x,H100,8,1e400,nan,here", "x,H100,-8,3,2,here"):
+        file.write_text(f"{header}{row}\n")
+        assert all(offer.term == "spot" for instance in read_prices(file) for offer in instance.offers)
 
 
 def test_tables_in_a_folder_of_ones_own_count_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,6 +54,8 @@ def test_a_line_says_script_arguments_and_processes(
         ("python -c 'print(1)'", "runs no file"),
         ("torchrun --nproc-per-node $NO_SUCH_COUNT train.py", "Write it out"),
         ("torchrun --nproc-per-node", "lacks its value"),
+        ("torchrun --nproc-per-node 2² train.py", "Write it out"),
+        (f"mpirun -np {'9' * 5000} python train.py", "Write it out"),
         ("torchrun --nproc-per-node 8 -m no_such_package.train", "no module 'no_such_package.train'"),
         ("python 'train.py", "Quote it"),
         ("./a.out", "no Python script"),
@@ -90,6 +92,14 @@ def test_accelerates_file_is_what_its_library_reads(tmp_path: Path, monkeypatch:
     assert launch.environment["ACCELERATE_DEEPSPEED_ZERO_STAGE"] == "3"
     with pytest.raises(InputError, match=r"no file 'none\.yaml'"):
         read_launch("accelerate launch --config_file none.yaml t.py")
+    with pytest.raises(InputError, match="no file 'aaa"):
+        read_launch(f"accelerate launch --config_file {'a' * 5000} t.py")
+    (tmp_path / "odd.yaml").write_text("fsdp_config: true\n")
+    with pytest.raises(InputError, match=r"fsdp_config of 'odd\.yaml' must be a table of settings, got True"):
+        read_launch("accelerate launch --config_file odd.yaml t.py")
+    (tmp_path / "odd.yaml").write_text("1: 2\nuse_fsdp: true\nfsdp_config: {2: 3, fsdp_sharding_strategy: 3²}\n")
+    launch = read_launch("accelerate launch --config_file odd.yaml t.py")
+    assert launch.environment["FSDP_SHARDING_STRATEGY"] == "3²"
 
 
 @pytest.mark.parametrize(

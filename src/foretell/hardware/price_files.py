@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from foretell.errors import CatalogError, ForetellError, InputError, did_you_mean
+from foretell.errors import CatalogError, ForetellError, InputError, check_count, did_you_mean
 from foretell.hardware import catalog, skypilot_prices
 from foretell.hardware.device import Instance, Offer, term_named
 from foretell.hardware.instance_prices import instance_like, instance_of, merged
@@ -55,6 +55,8 @@ def _of_file(path: Path) -> tuple[Instance, ...]:
         if key not in _read:
             text = read_bytes(path, "bytes of a table of prices").decode("utf-8-sig")
             rows = list(csv.DictReader(io.StringIO(text, newline="")))
+            if number := next((n for n, row in enumerate(rows, start=2) if None in row), None):
+                raise ValueError(f"line {number} has more cells than the first names columns")
             _read[key] = _of_rows(path, rows, f"{datetime.fromtimestamp(about.st_mtime, UTC):%Y-%m-%d}")
         return _read[key]
     except (OSError, ValueError, csv.Error) as error:
@@ -88,6 +90,7 @@ def _own(path: Path, number: int, row: Mapping[str, str], date: str) -> Instance
         if "device" not in given:
             return instance_like(catalog.instance(given.get("instance", "")), offer)
         device, count = catalog.device(given["device"]), int(given.get("count", "1"))
+        check_count("count", count, CatalogError)
         return instance_of(given.get("instance", f"{path.stem}:{count}x{device.name}"), device, count, offer, given)
     except (ForetellError, ValueError) as error:
         raise InputError(f"{path}, line {number}: {error}") from None

@@ -20,6 +20,7 @@ from foretell.hardware.instance_prices import instance_like, instance_of
 COLUMNS: Final = ("InstanceType", "AcceleratorName", "AcceleratorCount", "Price", "SpotPrice", "Region")
 _TERMS: Final[Mapping[Term, str]] = {"on-demand": "Price", "spot": "SpotPrice"}
 _SMALLEST: Final = {"A100": "A100-40GB", "V100": "V100-16GB"}  # SkyPilot's plain name is the board with less memory
+_ABSURD: Final = 1e9  # dollars an hour, or boards
 _USUAL: Final = "sxm"  # socket of what clouds rent, where a table does not say it and there are several
 
 
@@ -125,7 +126,9 @@ def _prices(row: Mapping[str, str]) -> dict[Term, float]:
 
 
 def _amount(text: str | None) -> float:
+    """0 where nothing is said, or what nothing can cost or be many of."""
     try:
-        return float(text or 0)
+        amount = float(text or 0)
     except ValueError:
         return 0.0
+    return amount if 0 <= amount < _ABSURD else 0.0

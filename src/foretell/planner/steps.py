@@ -14,6 +14,7 @@ from foretell.graph import Graph
 from foretell.graph.rescale import extend, same_path
 from foretell.sources.scripts import Script
 from foretell.sources.settings import texts_of
+from foretell.units import whole_number
 from foretell.workload import Workload
 
 _SIZES: Final = (2, 4)  # captured: at 1 a step may take another path
@@ -126,4 +127,5 @@ def _capture(
 
 def _batch_of(graph: Graph, settings: Mapping[str, str]) -> int:
     """The batch of a step that is as it is; where it says nothing of samples, a batch counts as one."""
-    return int(settings["batch"]) if settings.get("batch", "").isdigit() else graph.samples or 1
+    given = whole_number(settings.get("batch", ""))
+    return (graph.samples or 1) if given is None else given

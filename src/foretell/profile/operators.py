@@ -11,6 +11,7 @@ from typing import Final
 
 from foretell.errors import ProfileError
 from foretell.graph import Signature
+from foretell.limits import parse_json
 from foretell.profile.families import family_of, plain
 from foretell.profile.residuals import Residuals, read_arrays, write_arrays
 from foretell.units import Bytes, Flops, Seconds
@@ -37,7 +38,7 @@ class Operators:
     def load(cls, path: Path) -> Operators:
         arrays = read_arrays(path)
         try:
-            names = json.loads(bytes(arrays[_NAMES]).decode())
+            names = parse_json(bytes(arrays[_NAMES]))
             parts: dict[int, dict[str, object]] = {}
             for key, array in arrays.items():
                 place, _, part = key.partition(".")

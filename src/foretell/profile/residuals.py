@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from foretell.errors import ProfileError
-from foretell.limits import read_bytes
+from foretell.limits import parse_json, read_bytes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     Arrays = Mapping[str, np.ndarray[Any, Any]]
 
 _FARTHEST: Final = 2.0
+_BOUND: Final = 20.0  # e-folds that a file may let it go: far beyond any fit, and a factor that a float still holds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +39,8 @@ class Residuals:
         each = (self.scales, *self.points, *((self.slopes,) if self.slopes else ()))
         numbers = (*self.weights, self.offset, self.low, self.high, *(x for part in each for x in part))
         fits = len(self.points) == rows and {len(part) for part in each} == {wide}
-        if not fits or not all(math.isfinite(x) for x in numbers) or not all(scale > 0 for scale in self.scales):
+        bounded = -_BOUND <= self.low <= self.high <= _BOUND and all(scale > 0 for scale in self.scales)
+        if not fits or not bounded or not all(map(math.isfinite, numbers)):
             raise ProfileError(
                 f"a residual model of {rows} points and {wide} columns does not hold together. Fit it again."
             )
@@ -68,11 +70,12 @@ class Residuals:
         """Files of before have no plane."""
         lists = {name: arrays[name].astype(float).tolist() for name in arrays if name != "columns"}
         low, high = lists.get("bounds", (-_FARTHEST, _FARTHEST))
+        (offset,) = lists.get("offset", [0.0])
         return cls(
-            columns=tuple(map(str, json.loads(bytes(arrays["columns"]).decode()))),
+            columns=tuple(map(str, parse_json(bytes(arrays["columns"])))),
             points=tuple(map(tuple, lists["points"])), slopes=tuple(lists.get("slopes", ())),
             scales=tuple(lists["scales"]), weights=tuple(lists["weights"]),
-            offset=lists.get("offset", [0.0])[0], low=low, high=high,
+            offset=offset, low=low, high=high,
         )  # fmt: skip
 
     @classmethod

@@ -12,6 +12,7 @@ from foretell.graph import Caveat
 from foretell.plans import PlanTemplate
 from foretell.sources.configs.keys import Keys
 from foretell.sources.settings import texts_of
+from foretell.units import whole_number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +35,7 @@ class Configuration:
         """Its plan; settings of the user's go before those of the file."""
         given = texts_of(settings)
         batch = given.get("batch") or self.settings.get("batch") or 1
-        if not str(batch).isdecimal():
+        if (samples := whole_number(str(batch))) is None:
             raise SourceError(f"batch={batch} of {self.file} must be a whole number. Write it like batch=8.")
         return PlanTemplate(
             source=self.file,
@@ -42,7 +43,7 @@ class Configuration:
             settings=self.plan,
             copies=self.replicas,
             global_batch=None if "grad_accumulation" in given else self.global_batch,
-            batch=int(batch),
+            batch=samples,
             devices=self.devices,
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from foretell.sources.configs.keys import Keys
+from foretell.units import whole_number
 
 
 def megatron_context(keys: Keys) -> dict[str, Any]:
@@ -26,11 +27,12 @@ def megatron_context(keys: Keys) -> dict[str, Any]:
         return {"cp": cp, "cp_gather": True}
     if word == "a2a+p2p":
         listed = [str(size) for size in sizes] if isinstance(sizes, list | tuple) else str(sizes or "").split()
-        if not listed or not listed[0].isdigit() or cp % max(int(listed[0]), 1):
+        first = whole_number(listed[0]) if listed else None
+        if first is None or cp % max(first, 1):
             raise keys.wrong(
                 "hierarchical_context_parallel_sizes", sizes, f"two numbers whose product is {cp}, like 2 {cp // 2}"
             )
-        return {"cp": cp, "ulysses": int(listed[0])}
+        return {"cp": cp, "ulysses": first}
     if word != "p2p":
         raise keys.wrong("cp_comm_type", word, "one of p2p, a2a, all_gather, a2a+p2p")
     return {"cp": cp}

@@ -10,6 +10,7 @@ from foretell.errors import SourceError
 from foretell.sources.configs.configuration import Configuration
 from foretell.sources.configs.keys import Keys
 from foretell.sources.configs.models import named_model
+from foretell.units import whole_number
 
 TRAINER: Final = "LitGPT"
 _PRECISIONS: Final = {
@@ -58,7 +59,8 @@ def read(keys: Keys, folder: Path) -> Configuration:
     settings["optimizer"] = _optimizer(keys)
     settings.update(_adapters(keys))
     devices = keys.raw("devices") or 1  # `auto`: as many as there are
-    count = int(devices) * keys.count("num_nodes", 1) if str(devices).isdigit() else None
+    each = whole_number(str(devices))
+    count = None if each is None else each * keys.count("num_nodes", 1)
     # Fine-tuning on several devices shards the model, and so does pretraining.
     plan: dict[str, Any] = {} if count == 1 else {"zero": 3}
     if "model_name" in keys:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from foretell.errors import SourceError
 from foretell.sources.configs.keys import Keys
+from foretell.units import whole_number
 
 # Where the vocabulary is its tokenizer's and no number says it.
 _VOCABULARIES: Final = {
@@ -127,7 +128,7 @@ def _number_of_experts(keys: Keys) -> int:
     given = keys.text("num_experts", "0").split()
     if len(set(given)) > 1:
         keys.say("num_experts", f"{' '.join(given)}: each layer is taken to have {given[0]}")
-    if not all(word.isdigit() for word in given):
+    if any(whole_number(word) is None for word in given):
         raise keys.wrong("num_experts", " ".join(given), "a whole number")
     return int(given[0]) if given else 0
 
@@ -187,9 +188,9 @@ def _dense_layers(keys: Keys, layers: int) -> int:
     """Of those before the first with experts; `--moe-layer-freq` is a number or a list like `([0]*3+[1]*24)`."""
     given = keys.text("moe_layer_freq", "1")
     if given.strip("()[] ").split("]", 1)[0] == "0" and "*" in given:
-        number = given.split("*", 1)[1].split("+", 1)[0].strip(" ()[]")
-        if number.isdigit():
-            return min(int(number), layers)
+        number = whole_number(given.split("*", 1)[1].split("+", 1)[0].strip(" ()[]"))
+        if number is not None:
+            return min(number, layers)
     if given != "1":
         keys.say("moe_layer_freq", f"{given}: all layers are taken to have experts")
     return 0

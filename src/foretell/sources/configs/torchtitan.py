@@ -13,6 +13,7 @@ from foretell.sources.configs.fp8 import in_fp8, named_recipe
 from foretell.sources.configs.keys import Keys
 from foretell.sources.configs.models import named_model
 from foretell.sources.configs.optimizers import sharded_half
+from foretell.units import whole_number
 
 TRAINER: Final = "torchtitan"
 _TABLES: Final = {"job", "training", "parallelism", "activation_checkpoint", "model", "checkpoint", "metrics"}
@@ -203,7 +204,8 @@ def _checkpointing(keys: Keys) -> dict[str, Any]:
         return {"checkpointing": mode}
     if option == "op":
         return {"checkpointing": "selective-op"}
-    return {"checkpointing": 1 / max(int(option), 1) if option.isdigit() else "full"}
+    each = whole_number(option)
+    return {"checkpointing": "full" if each is None else 1 / max(each, 1)}
 
 
 def _optimizer(keys: Keys) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from foretell.errors import SourceError
 from foretell.sources.configs.files import read_entries
+from foretell.units import whole_number
 
 _DEEPSPEED: Final = {  # option → variable; with DeepSpeed alone, micro-steps too
     "zero_stage": "ACCELERATE_DEEPSPEED_ZERO_STAGE",
@@ -27,11 +29,14 @@ def file_of(path: str | None) -> dict[str, Any]:
     """The entries of a file of settings, those of its tables among them; nothing without a file."""
     if path is None:
         return {}
-    if not Path(path).is_file():
-        raise SourceError(f"no file {path!r}, which the launch line names as accelerate's --config_file.")
+    if not os.path.isfile(path):  # also where the name is too long for one
+        raise SourceError(f"no file {path[:200]!r}, which the launch line names as accelerate's --config_file.")
     entries = dict(read_entries(Path(path)))
-    for table in ("fsdp_config", "deepspeed_config", "dynamo_config", "parallelism_config"):
-        entries.update(entries.pop(table, None) or {})
+    for name in ("fsdp_config", "deepspeed_config", "dynamo_config", "parallelism_config"):
+        table = entries.pop(name, None) or {}
+        if not isinstance(table, dict):
+            raise SourceError(f"{name} of {path!r} must be a table of settings, got {table!r}. Write a setting a line.")
+        entries.update({str(key): value for key, value in table.items()})  # a key of YAML may be a number
     return entries
 
 
@@ -68,6 +73,7 @@ def _fsdp(entries: Mapping[str, Any]) -> dict[str, str]:
         variable = name.upper().replace("TRANSFORMER_LAYER_CLS_TO_WRAP", "TRANSFORMER_CLS_TO_WRAP")
         found[variable] = str(value).lower() if isinstance(value, bool) else str(value)
     strategy = found["FSDP_SHARDING_STRATEGY"]
-    if strategy.isdigit() and 1 <= int(strategy) <= len(_STRATEGIES):
-        found["FSDP_SHARDING_STRATEGY"] = _STRATEGIES[int(strategy) - 1]
+    number = whole_number(strategy) or 0  # as the enumeration of torch counts them
+    if 1 <= number <= len(_STRATEGIES):
+        found["FSDP_SHARDING_STRATEGY"] = _STRATEGIES[number - 1]
     return found

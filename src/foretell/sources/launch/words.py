@@ -9,6 +9,7 @@ from collections.abc import Collection
 from typing import Final
 
 from foretell.errors import SourceError
+from foretell.units import whole_number
 
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _ENDS: Final = re.compile(r"(\d?>|&>|<|\||&$)")  # where output goes is nothing to the script
@@ -79,9 +80,10 @@ def count_of(options: dict[str, str], launcher: str, *names: str) -> int | None:
     for name in names:
         if (text := options.get(name)) is None or text in ("gpu", "auto"):
             continue
-        if not (last := text.rpartition(":")[2]).isdigit() or int(last) < 1:  # 1:4 is from one to four
+        number = whole_number(text.rpartition(":")[2])  # 1:4 is from one to four
+        if not number:
             raise SourceError(
                 f"{launcher} --{name} {text} in the launch line is not a number here. Write it out, like --{name} 8."
             )
-        return int(last)
+        return number
     return None

@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 
 from foretell.serve.patterns import words_of
 from foretell.serve.problems import Problem
+from foretell.units import whole_number
 
 _MAX_FIELDS: Final = 200
 _LONGEST: Final = 1000
@@ -60,7 +61,7 @@ class Form:
     def counts(self, name: str) -> list[int] | None:
         """Whole numbers with a comma between, like 1,2,4."""
         parts = [part.strip() for part in self.text(name).split(",")] if self.text(name) else []
-        if not all(part.isdigit() and len(part) < 12 for part in parts):
+        if not all(whole_number(part) is not None and len(part) < 12 for part in parts):
             raise Problem(
                 422,
                 f"{name}: no whole numbers.",

@@ -108,7 +108,7 @@ def _recompute(text: str) -> list[str | float] | str | None:
     if text in ("", "auto"):
         return text or None
     words = [word.strip() for word in text.split(",")]
-    return [float(word) if word.replace(".", "", 1).isdigit() else word for word in words]
+    return [float(word) if word.isascii() and word.replace(".", "", 1).isdigit() else word for word in words]
 
 
 def written(question: Mapping[str, Any]) -> str:

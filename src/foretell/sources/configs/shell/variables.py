@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 
 from foretell.limits import limit
 from foretell.sources.configs.shell.words import Segment, Word, closed
+from foretell.units import whole_number
 
 UNKNOWN: Final = "\0"  # in a text: what only running a command would tell
 _MAX_DEPTH: Final = 64  # variables inside variables
@@ -43,8 +44,7 @@ class Variables:
 
     def values(self, name: str) -> list[str] | None:
         """The words of a variable; None where it is not set."""
-        if name.isdigit():
-            number = int(name)
+        if (number := whole_number(name)) is not None:
             return self.given[number - 1 : number] if 0 < number <= len(self.given) else None
         if name in ("@", "*"):
             return self.given
@@ -145,8 +145,8 @@ class Variables:
         values = self.values(name)
         if count:
             return [str(len(values or []))]
-        if index and index.isdigit() and values is not None:
-            values = values[int(index) : int(index) + 1]
+        if index and values is not None and (place := whole_number(index)) is not None:
+            values = values[place : place + 1]
         missing = not values or not any(values)
         if what in ("-", ":-", "=", ":="):
             made = [self._filled(other, depth)] if missing else values
