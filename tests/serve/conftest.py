@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import sqlite3
 import subprocess
 import tempfile
 import threading
@@ -12,6 +13,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -48,9 +50,25 @@ def engine() -> Iterator[InferenceEngine]:
     engine.end()
 
 
-@pytest.fixture(scope="session")
-def postgresql() -> Iterator[str]:
-    """The URL of a server of our own, without a database's name."""
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A PostgreSQL of our own: its URL without a database's name, and how it is stopped and started again."""
+
+    url: str
+    stop: Callable[[], None]
+    start: Callable[[], None]
+
+    def new_database(self) -> str:
+        import psycopg
+
+        name = f"t{uuid.uuid4().hex}"
+        with psycopg.connect(self.url.replace("NAME", "postgres"), autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name}")
+        return self.url.replace("NAME", name)
+
+
+@contextmanager
+def own_postgresql() -> Iterator[Server]:
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     if not found:
         pytest.skip("there is no PostgreSQL here")
@@ -63,12 +81,35 @@ def postgresql() -> Iterator[str]:
         command = [str(found[-1].parent / program), *arguments]
         subprocess.run(command, check=True, user=user, cwd=folder, stdout=subprocess.DEVNULL, timeout=120)
 
-    settings = f"-k {folder} -c listen_addresses= -c fsync=off -c max_connections=200"
+    def start() -> None:
+        settings = f"-k {folder} -c listen_addresses= -c fsync=off -c max_connections=200"
+        run("pg_ctl", "-D", f"{folder}/data", "-w", "-l", f"{folder}/log", "-o", settings, "start")
+
+    def stop() -> None:
+        run("pg_ctl", "-D", f"{folder}/data", "-m", "immediate", "stop")
+
     run("initdb", "-D", f"{folder}/data", "-A", "trust", "-U", "foretell", "--no-sync", "-E", "UTF8")
-    run("pg_ctl", "-D", f"{folder}/data", "-w", "-l", f"{folder}/log", "-o", settings, "start")
-    yield f"postgresql://foretell@/NAME?host={folder}"
-    run("pg_ctl", "-D", f"{folder}/data", "-m", "immediate", "stop")
+    start()
+    yield Server(f"postgresql://foretell@/NAME?host={folder}", stop, start)
+    stop()
     shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[Server]:
+    with own_postgresql() as server:
+        yield server
+
+
+@contextmanager
+def busy(url: str) -> Iterator[None]:
+    """Somebody else writes to this SQLite database, and takes their time."""
+    other = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)
+    try:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+    finally:
+        other.close()
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.nightly)])
@@ -76,12 +117,8 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """An empty database."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'service.sqlite'}"
-    import psycopg
-
-    server, name = request.getfixturevalue("postgresql"), f"t{uuid.uuid4().hex}"
-    with psycopg.connect(server.replace("NAME", "postgres"), autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
-    return server.replace("NAME", name)
+    server: Server = request.getfixturevalue("postgresql")
+    return server.new_database()
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from foretell.serve.database.connect import Database
 from foretell.serve.database.tables import Audit, Base, Key
 from foretell.serve.service import Service
 from foretell.serve.settings import Settings
-from tests.serve.conftest import Open
+from tests.serve.conftest import Open, busy
 
 
 @pytest.fixture
@@ -165,6 +165,25 @@ def test_requests_are_written_down(open_service: Open, database: Database, datab
         rows = [(row.what, row.status, row.key_id) for row in session.scalars(select(Audit).order_by(Audit.id))]
     name = secret.split("_")[1]
     assert rows == [("GET /v1/devices", 200, name), ("POST /v1/forecasts", 403, name), ("GET /v1/devices", 401, None)]
+
+
+def test_the_audit_log_waits_for_its_database(
+    open_service: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing ends the thread that writes it, either."""
+    monkeypatch.setattr("foretell.serve.database.connect._PATIENCE", 0.1)
+    url = f"sqlite:///{tmp_path / 'audit.sqlite'}"
+    service = open_service(url).app.state.service  # type: ignore[attr-defined]
+    service.audit.add(None, "here", "GET /v1/devices", 200)
+    with busy(url):
+        service.audit.flush()
+    service.audit.flush()
+    with service.database.reading() as session:
+        assert [row.what for row in session.scalars(select(Audit))] == ["GET /v1/devices"]
+    assert service.audit.dropped == 0
+    service.audit.add(None, "\udc80", "GET /v1/devices", 200)  # what no database takes
+    service.audit.flush()
+    assert service.audit.dropped == 1
 
 
 def test_a_backup_replaces_no_device(database: Database, tmp_path: Path) -> None:

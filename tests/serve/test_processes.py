@@ -10,21 +10,26 @@ import socket
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 import uvicorn
+from sqlalchemy import text
 
 from foretell import Conditions, Graph, forecast
 from foretell.errors import InputError
 from foretell.profile import ARRAYS, SUFFIX
 from foretell.serve.client import Client
+from foretell.serve.database import connect
+from foretell.serve.database.connect import Database
 from foretell.serve.inference_engine import InferenceEngine
+from foretell.serve.jobs.queue import Queue
 from foretell.serve.listener.app import make_app
 from foretell.serve.problems import Problem
 from foretell.serve.ray_workers import Desk, _files
@@ -35,6 +40,7 @@ from foretell.serve.worker import Bench, pack
 from foretell.supervisor import Child, ChildEnded
 from tests.campaign.test_campaign import ROOT, wait_until
 from tests.campaign.test_ray import kill_tree, name_of, parent
+from tests.serve.conftest import Open, busy, listening, own_postgresql
 
 
 @contextmanager
@@ -136,6 +142,68 @@ def test_a_request_that_never_comes_to_its_end_is_closed(
             assert half.recv(100) == b""
         server.should_exit = True
         thread.join(30)
+
+
+ASKED = {"on": "h200", "up_to": 1}
+
+
+def test_a_busy_database_is_said_in_words(
+    open_service: Open, tmp_path: Path, graph_file: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was "a bug in Foretell", and the caller's connection was closed without a word."""
+    monkeypatch.setattr("foretell.serve.database.connect._PATIENCE", 0.1)
+    client = open_service(f"sqlite:///{tmp_path}/a.sqlite")
+    graph = client.post("/v1/graphs", content=graph_file).json()["hash"]
+    with busy(f"sqlite:///{tmp_path}/a.sqlite"):
+        refused = client.post("/v1/scales", json=ASKED | {"graph": graph})
+    assert (refused.status_code, refused.headers["Retry-After"]) == (503, "2")
+    assert refused.json()["what"] == "the database does not answer."
+    assert client.post("/v1/scales", json=ASKED | {"graph": graph}).status_code == 202
+
+
+@pytest.mark.nightly
+def test_a_service_outlives_its_postgresql(open_service: Open, graph_file: bytes) -> None:
+    with own_postgresql() as server:
+        client = open_service(server.new_database())
+        graph = client.post("/v1/graphs", content=graph_file).json()["hash"]
+        question = ASKED | {"graph": graph}
+        kept = client.post("/v1/scales", json=question).json()["id"]
+        server.stop()
+        for _ in range(3):  # first a connection that was reset, then none
+            refused = [client.post("/v1/scales", json=question), client.get("/v1/jobs"), client.get("/healthz")]
+            assert [answer.status_code for answer in refused] == [503] * 3, [answer.text for answer in refused]
+        server.start()
+        assert client.post("/v1/scales", json=question).status_code == 202
+        assert kept in [job["id"] for job in client.get("/v1/jobs").json()]
+
+
+def test_a_server_that_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(connect._SILENT, "connect_timeout", 2)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        with pytest.raises(InputError, match="cannot be used: connection timeout"):
+            Database(f"postgresql://foretell@127.0.0.1:{silent.getsockname()[1]}/foretell")
+
+
+@pytest.mark.parametrize(
+    ("statement", "status"), [("SELECT * FROM nothing", 500), ("INSERT INTO teams VALUES ('a', 'b', 0.0)", 503)]
+)
+def test_no_caller_is_cut_off_in_the_next_request(
+    engine: InferenceEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statement: str, status: int
+) -> None:
+    """uvicorn closes a connection after an exception: whoever had not been told asked again on it, and was reset."""
+    monkeypatch.setattr("foretell.serve.database.connect._PATIENCE", 0.0 if status == 503 else 10.0)
+
+    def asks(queue: Queue, *_: object) -> None:
+        with queue._database.writing() as session:
+            session.execute(text(statement))
+
+    monkeypatch.setattr(Queue, "get", asks)
+    url = f"sqlite:///{tmp_path}/a.sqlite"
+    with listening(url, engine) as address, busy(url) if status == 503 else nullcontext(), httpx.Client() as http:
+        found = Counter(http.get(f"{address}/v1/jobs/{'0' * 32}", timeout=60).status_code for _ in range(100))
+    assert found == {status: 100}
 
 
 def test_a_ray_cluster_that_is_not_there_is_said_before_it_serves() -> None:

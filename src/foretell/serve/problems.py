@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -9,6 +10,7 @@ from typing import Any, Final
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
 from foretell.errors import (
@@ -20,9 +22,11 @@ from foretell.errors import (
     PlanError,
     ProfileError,
 )
+from foretell.serve.database.connect import is_away
 from foretell.serve.patterns import words_of
 from foretell.text import brief, plain
 
+_log = logging.getLogger(__name__)
 _LONGEST_INT: Final = 4096  # bits
 MEDIA_TYPE: Final = "application/problem+json"
 
@@ -114,6 +118,13 @@ def missing(what: str, got: str) -> Problem:
     )
 
 
+def without_database() -> Problem:
+    return Problem(
+        503, "the database does not answer.", next="Ask again in a few seconds; what was accepted is kept.",
+        headers={"Retry-After": "2"},
+    )  # fmt: skip
+
+
 def _list(what: str) -> str:
     return f"/v1/{what}s"
 
@@ -167,8 +178,16 @@ def install(app: FastAPI, draw: Callable[[Request, Problem], Response | None]) -
         )
         return answer(request, problem)
 
+    @app.exception_handler(SQLAlchemyError)
+    def _database(request: Request, error: SQLAlchemyError) -> Response:
+        if not is_away(error):
+            raise error
+        _log.info("%s %s: %s", request.method, request.url.path, error)  # a runner of jobs warns once a second
+        return answer(request, without_database())
+
     @app.exception_handler(Exception)
     def _bug(request: Request, error: Exception) -> JSONResponse:
         return Problem(
-            500, f"{type(error).__name__} while answering.", next="Report it, with the request and the service's log."
-        ).response()
+            500, f"{type(error).__name__} while answering.", next="Report it, with the request and the service's log.",
+            headers={"Connection": "close"},  # uvicorn does after an exception: who is not told would ask again on it
+        ).response()  # fmt: skip

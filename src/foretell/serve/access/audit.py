@@ -8,10 +8,9 @@ import threading
 from typing import Final
 
 from sqlalchemy import insert
-from sqlalchemy.exc import SQLAlchemyError
 
 from foretell.serve.access.keys import Caller
-from foretell.serve.database.connect import Database, now
+from foretell.serve.database.connect import Database, is_away, now
 from foretell.serve.database.tables import Audit
 from foretell.units import Seconds
 
@@ -32,6 +31,9 @@ class AuditLog:
     def add(self, caller: Caller | None, address: str, what: str, status: int) -> None:
         row = {"at": now(), "address": address[:200], "what": what[:300], "status": status}
         row |= {"team_id": caller.team if caller else None, "key_id": caller.key if caller else None}
+        self._put(row)
+
+    def _put(self, row: dict[str, object]) -> None:
         try:
             self._rows.put_nowait(row)
         except queue.Full:
@@ -58,6 +60,14 @@ class AuditLog:
             try:
                 with self._database.writing() as session:
                     session.execute(insert(Audit), rows)
-            except SQLAlchemyError as error:
+            except Exception as error:  # nothing may end the thread that writes
+                if is_away(error) and not self._end.is_set():
+                    self._put_back(rows)
+                    return
                 self.dropped += len(rows)
                 _log.error("%d rows of the audit log are lost: %s", len(rows), error)
+
+    def _put_back(self, rows: list[dict[str, object]]) -> None:
+        """To be written once the database is there again."""
+        for row in rows:
+            self._put(row)

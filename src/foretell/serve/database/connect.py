@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -13,7 +14,8 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import Connection, Engine, Select, Table, create_engine, event, text
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError
+from sqlalchemy.exc import TimeoutError as NoConnectionLeft
 from sqlalchemy.orm import Session
 
 from foretell.errors import InputError
@@ -22,6 +24,10 @@ from foretell.folders import service_folder
 _MIGRATIONS: Final = Path(__file__).parent / "migrations"
 _WRITES: Final = "foretell_writes"
 _PATIENCE: Final = 10.0  # seconds that a writer of SQLite waits for another
+# A server that says nothing at all, as its machine is gone, would be waited for by every thread, for minutes and hours.
+_SILENT: Final[dict[str, int]] = {
+    "connect_timeout": 10, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 30_000,
+}  # fmt: skip
 _MIGRATING: Final = 0x666F7265  # PostgreSQL's advisory lock: two processes that start together migrate once
 _DRIVERS: Final = {"postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg", "sqlite": "sqlite"}
 
@@ -90,6 +96,15 @@ def migrations(connection: Connection) -> Config:
     return config
 
 
+def is_away(error: BaseException) -> bool:
+    """Whether the database cannot be had for a while, rather than that it was asked something wrong."""
+    if isinstance(error, OperationalError):  # SQLite says so of wrong statements, too
+        return getattr(error.orig, "sqlite_errorcode", None) != sqlite3.SQLITE_ERROR
+    if isinstance(error, DBAPIError):
+        return error.connection_invalidated
+    return isinstance(error, NoConnectionLeft)
+
+
 def new_id() -> str:
     return uuid.uuid4().hex
 
@@ -112,7 +127,9 @@ def _open(url: str) -> Engine:
             raise ArgumentError(f"{parsed.drivername!r} is not supported")
         if driver == "sqlite":
             return _open_sqlite(url)
-        return create_engine(parsed.set(drivername=driver), pool_size=20, max_overflow=20, pool_pre_ping=True)
+        ours = {name: value for name, value in _SILENT.items() if name not in parsed.query}
+        parsed = parsed.set(drivername=driver)
+        return create_engine(parsed, connect_args=ours, pool_size=20, max_overflow=20, pool_pre_ping=True)
     except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
         raise InputError(
             f"no database can be opened: {error}. Write its URL like postgresql://user@host/name (pip install psycopg) "

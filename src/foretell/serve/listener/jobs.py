@@ -12,9 +12,11 @@ from fastapi import APIRouter, Header, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import select
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 
 from foretell.serve.access.keys import Caller
+from foretell.serve.database.connect import is_away
 from foretell.serve.database.tables import Job, StoredPlans
 from foretell.serve.jobs.adapt import AdaptRequest
 from foretell.serve.jobs.capture import CaptureRequest
@@ -161,11 +163,11 @@ async def _events(service: Service, caller: Caller, id: str, seen: int) -> Async
     spoken = time.monotonic()
     try:
         while not service.stopping:
-            job = await run_in_threadpool(service.jobs.queue.get, caller, id)
-            if job.changes > seen:
+            job = await run_in_threadpool(_now, service, caller, id)
+            if job is not None and job.changes > seen:
                 seen, spoken = job.changes, time.monotonic()
                 yield f"id: {seen}\nevent: {job.state}\ndata: {json.dumps(_summary(job).model_dump(by_alias=True))}\n\n"
-            if job.state in ENDED:
+            if job is not None and job.state in ENDED:
                 return
             if time.monotonic() - spoken > _ALIVE:
                 spoken = time.monotonic()
@@ -173,3 +175,13 @@ async def _events(service: Service, caller: Caller, id: str, seen: int) -> Async
             await asyncio.sleep(_LOOK)
     finally:
         service.streams -= 1
+
+
+def _now(service: Service, caller: Caller, id: str) -> Job | None:
+    """None while the database is away, which a listener outlives."""
+    try:
+        return service.jobs.queue.get(caller, id)
+    except SQLAlchemyError as error:
+        if not is_away(error):
+            raise
+        return None
