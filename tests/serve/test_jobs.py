@@ -16,23 +16,25 @@ from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
+from sqlalchemy.exc import DataError, OperationalError
 
 import foretell
 from foretell import Graph
 from foretell.serve.access.keys import Caller, local_caller, make_key, team_of
+from foretell.serve.database import connect
 from foretell.serve.database.connect import Database, now
 from foretell.serve.database.tables import Job, StoredGraph
 from foretell.serve.jobs import queue, runner
 from foretell.serve.jobs import worker as job_worker
 from foretell.serve.jobs.of_graph import ScaleRequest
-from foretell.serve.jobs.queue import Queue
+from foretell.serve.jobs.queue import ENDED, Queue
 from foretell.serve.jobs.runner import Runners
 from foretell.serve.jobs.work import Done
 from foretell.serve.problems import Problem
 from foretell.serve.settings import LEASE, Settings
 from foretell.supervisor import Child
 from tests.campaign.test_campaign import is_running, wait_until
-from tests.serve.conftest import BASES, Open
+from tests.serve.conftest import BASES, Open, busy
 
 GRAPH = "0" * 64
 ASKED = ScaleRequest(graph=GRAPH, on="h200", up_to=1)
@@ -161,7 +163,11 @@ def test_a_cancelled_job_is_ended_and_can_be_resumed(
     assert client.get(f"/v1/jobs/{id}").json()["state"] == "queued"  # a service that stops gives it back
 
 
-def test_a_job_whose_process_crashes_is_tried_again_and_then_given_up(client: TestClient, graph_file: bytes) -> None:
+def test_a_job_whose_process_crashes_is_tried_again_and_then_given_up(
+    client: TestClient, graph_file: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue, "_PAUSE", 0.0)
+
     def crashes(link: Connection) -> None:
         link.recv_bytes()
         os._exit(3)
@@ -175,6 +181,141 @@ def test_a_job_whose_process_crashes_is_tried_again_and_then_given_up(client: Te
         runners.close()
     found = client.get(f"/v1/jobs/{id}").json()
     assert (found["attempts"], "ended 5 times" in found["message"]) == (5, True)
+    assert "The last one ended with exit code 3." in found["message"]
+
+
+def test_what_the_machine_lacks_for_a_moment_costs_no_job(
+    client: TestClient, graph_file: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five attempts were over within a blink, and with them every job that waited."""
+    monkeypatch.setattr(queue, "_PAUSE", 0.2, raising=False)
+    id = ask(client, graph_file, up_to=1)
+    lacks_until = time.monotonic() + 1.5
+
+    def start() -> Child:
+        if time.monotonic() < lacks_until:
+            raise OSError("no more processes")
+        return Child.forked(job_worker.serve)
+
+    runners = Runners(client.app.state.service.database, 1, start)  # type: ignore[attr-defined]
+    try:
+        wait_until(lambda: client.get(f"/v1/jobs/{id}").json()["state"] in ENDED)
+    finally:
+        runners.close()
+    assert client.get(f"/v1/jobs/{id}").json()["state"] == "done"
+
+
+def test_work_outlives_a_database_that_is_away(
+    open_service: Open, tmp_path: Path, graph_file: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes on meanwhile, and what came out is kept once the database is there again."""
+    monkeypatch.setattr(connect, "_PATIENCE", 0.1)
+    url = f"sqlite:///{tmp_path}/a.sqlite"
+    client = open_service(url)
+    begun: SimpleQueue[int] = multiprocessing.SimpleQueue()
+    go_on = multiprocessing.Event()
+
+    def works(link: Connection) -> None:
+        begun.put(os.getpid())
+        go_on.wait()
+        job_worker.serve(link)
+
+    id = ask(client, graph_file, up_to=1)
+    database = client.app.state.service.database  # type: ignore[attr-defined]
+    runners = Runners(database, 1, lambda: Child.forked(works), settings=Settings(lease=0.5))
+    try:
+        begun.get()
+        with busy(url):
+            go_on.set()
+            time.sleep(1.5)  # longer than its lease
+        wait_for(client, id, "done")
+    finally:
+        runners.close()
+    assert begun.empty()
+    assert client.get(f"/v1/jobs/{id}").json()["attempts"] == 1
+
+
+def test_a_result_that_cannot_be_kept_fails_the_job_in_words(
+    client: TestClient, graph_file: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was begun again for ever."""
+
+    def refused(*_: object) -> None:
+        raise DataError("INSERT", None, ValueError("out of range"))
+
+    monkeypatch.setattr(queue, "_PAUSE", 0.0, raising=False)
+    monkeypatch.setattr(ScaleRequest, "keep", refused)
+    id = ask(client, graph_file, up_to=1)
+    database = client.app.state.service.database  # type: ignore[attr-defined]
+    runners = Runners(database, 1, lambda: Child.forked(job_worker.serve), settings=Settings(lease=0.5))
+    try:
+        wait_for(client, id, "failed")
+    finally:
+        runners.close()
+    found = client.get(f"/v1/jobs/{id}").json()
+    assert found["attempts"] == 5
+    assert "DataError" in found["message"]
+
+
+def test_a_job_is_not_given_up_for_services_that_were_killed(
+    database: Database, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """300 of them, each while it was at work on the oldest job: it is begun more and more rarely, and others meanwhile."""
+    clock = now()
+    monkeypatch.setattr(queue, "now", lambda: clock)
+    jobs = Queue(database)
+    oldest = jobs.add(caller, "scale", ASKED).id
+    clock += 1.0
+    other = jobs.add(caller, "scale", ASKED).id
+    begun: list[str] = []
+    for number in range(300):
+        clock += LEASE + 1.0
+        if (held := jobs.claim(f"service {number}")) is not None:
+            begun.append(held.id)
+    assert begun[:5] == [oldest] * 5
+    assert 10 < begun.count(oldest) < 50
+    assert begun.count(oldest) - begun.count(other) < 5
+    clock += 100 * LEASE
+    while (held := jobs.claim("last")) is not None:
+        assert jobs.done(held.id, "last", ASKED, DONE)
+    assert {jobs.get(caller, id).state for id in (oldest, other)} == {"done"}
+
+
+def test_a_job_that_ends_every_service_is_given_up_after_a_day(
+    database: Database, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = began = now()
+    monkeypatch.setattr(queue, "now", lambda: clock)
+    jobs = Queue(database)
+    id = jobs.add(caller, "scale", ASKED).id
+    while jobs.get(caller, id).state != "failed":
+        clock += LEASE + 1.0
+        jobs.claim("any")
+    assert 16 < (clock - began) / 3600 < 26
+    assert "100 times" in jobs.get(caller, id).message
+    assert jobs.resume(caller, id).state == "queued"
+    clock += 1.0
+    assert jobs.claim("any") is not None
+
+
+def test_a_listener_outlives_a_database_that_is_away(
+    client: TestClient, graph_file: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id = ask(client, graph_file)
+    client.delete(f"/v1/jobs/{id}")
+    jobs = client.app.state.service.jobs.queue  # type: ignore[attr-defined]
+    get, asked = jobs.get, []
+
+    def sometimes(*arguments: object) -> Job:
+        asked.append(arguments)
+        if len(asked) in (2, 3):
+            raise OperationalError("SELECT", None, OSError("connection reset by peer"))
+        found: Job = get(*arguments)
+        return found
+
+    monkeypatch.setattr(jobs, "get", sometimes)
+    heard = client.get(f"/v1/jobs/{id}/events").text
+    assert "event: cancelled" in heard
 
 
 def test_a_job_has_one_holder_at_a_time(database: Database, caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,7 +382,10 @@ def test_a_runner_outlives_jobs_of_another_version(client: TestClient, graph_fil
         assert "cannot read it" in found["message"]
 
 
-def test_a_runner_outlives_a_process_that_cannot_be_started(client: TestClient, graph_file: bytes) -> None:
+def test_a_runner_outlives_a_process_that_cannot_be_started(
+    client: TestClient, graph_file: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue, "_PAUSE", 0.0)
     service = client.app.state.service  # type: ignore[attr-defined]
     graph = client.post("/v1/graphs", content=graph_file).json()["hash"]
     id = client.post("/v1/scales", json={"graph": graph, "on": "h200", "up_to": 1}).json()["id"]
@@ -301,7 +445,7 @@ import os, sys
 from foretell.serve.access.keys import local_caller
 from foretell.serve.database.connect import Database
 from foretell.serve.jobs.of_graph import ScaleRequest
-from foretell.serve.jobs.queue import Queue
+from foretell.serve.jobs.queue import ENDED, Queue
 from foretell.serve.jobs.work import Done
 from foretell.serve.settings import Settings
 

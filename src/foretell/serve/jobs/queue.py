@@ -1,7 +1,7 @@
 """The queue, which is a table: a job that was accepted is in it until it is done, whatever becomes of the processes.
 
 Whoever works on a job holds a lease of it and renews that. A lease that ends, because its holder was killed, lets the next
-one begin again.
+one begin again; a job that was begun in vain many times waits ever longer, so that one which ends services stalls no others.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ Keep = Callable[[Session, Job], None]
 ENDED: Final = ("done", "failed", "cancelled")
 _DAY: Final[Seconds] = 86_400.0
 _MAX_CRASHES: Final = 5
-_MAX_ATTEMPTS: Final = 100  # of a job that every service which took it was killed with
+_PAUSE: Final[Seconds] = 1.0  # after the first crash; what the machine lacked for a moment is there again by the last
+_AT_ONCE: Final = 5  # attempts that services were killed in: each one more waits another lease
+_MAX_ATTEMPTS: Final = 100  # by then it has waited for most of a day
 _LONGEST: Final = 4000
 
 
@@ -71,15 +73,17 @@ class Queue:
         running = select(func.count()).select_from(others).where(same, in_work).scalar_subquery()
         last = select(func.coalesce(func.max(others.begun), 0.0)).where(same).scalar_subquery()
         with self._database.writing() as session:
-            free = or_(Job.state == "queued", (Job.state == "running") & (Job.lease_until < now()))
+            over = Job.lease_until < now()
+            rested = Job.lease_until < now() - (Job.attempts - _AT_ONCE) * self.lease
+            free = or_((Job.state == "queued") & over, (Job.state == "running") & over & rested)
             turn = select(Job).where(free).order_by(running, last, Job.created).limit(1)
             found = session.scalar(turn.with_for_update(skip_locked=True, of=Job))
             if found is None:
                 return None
             found.changes += 1
-            if found.crashes >= _MAX_CRASHES or found.attempts >= _MAX_ATTEMPTS:
-                found.state, found.ended = "failed", now()
-                found.message = f"its process ended {found.crashes or found.attempts} times before it was done."
+            if found.attempts >= _MAX_ATTEMPTS:
+                found.state, found.lease, found.ended = "failed", None, now()
+                found.message = f"the service ended {found.attempts} times while it was at work on it."
                 return None
             found.state, found.lease, found.lease_until = "running", holder, now() + self.lease
             found.attempts, found.begun = found.attempts + 1, now()
@@ -99,11 +103,19 @@ class Queue:
         found = {"state": "done", "message": "", "result": done.result, "picture": done.picture}
         return self._end(id, holder, found, lambda session, job: request.keep(session, job, done))
 
-    def give_back(self, id: str, holder: str, *, message: str = "", tried: bool = False) -> None:
-        """It is the next one's, at once; `tried` is an attempt, and a crash of its own."""
-        changed = {"state": "queued", "lease": None, "message": _shown(message), "changes": Job.changes + 1} | _worked()
-        counted = {"crashes": Job.crashes + 1} if tried else {"attempts": Job.attempts - 1}
-        self._change(id, holder, changed | counted)
+    def give_back(self, id: str, holder: str) -> None:
+        """It is the next one's, at once, and this was no attempt."""
+        self._change(id, holder, _again("", now()) | {"attempts": Job.attempts - 1})
+
+    def crashed(self, job: Job, holder: str, how: str) -> None:
+        """Its process did, in words like "ended with exit code 3": begun again after a while, and given up in the end."""
+        crashes = job.crashes + 1
+        if crashes >= _MAX_CRASHES:
+            why = f"its process ended {crashes} times before it was done. The last one {how}."
+            self._end(job.id, holder, {"state": "failed", "message": _shown(why), "crashes": crashes})
+            return
+        changed = _again(f"its process {how}; it begins again.", now() + _PAUSE * crashes**2)
+        self._change(job.id, holder, changed | {"crashes": crashes})
 
     def get(self, caller: Caller, id: str) -> Job:
         with self._database.reading() as session:
@@ -134,6 +146,7 @@ class Queue:
                 )  # fmt: skip
             found.state, found.lease, found.changes = state, None, found.changes + 1
             found.attempts = found.crashes = 0
+            found.lease_until = 0.0
             found.ended = now() if state in ENDED else None
             found.message = ""
         return found
@@ -149,6 +162,11 @@ class Queue:
             if job is not None and keep is not None:
                 keep(session, job)
             return job is not None
+
+
+def _again(message: str, at: float) -> dict[str, Any]:
+    queued = {"state": "queued", "lease": None, "lease_until": at, "message": _shown(message)}
+    return queued | {"changes": Job.changes + 1} | _worked()
 
 
 def _worked() -> dict[str, Any]:

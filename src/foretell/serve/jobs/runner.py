@@ -6,13 +6,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, ParamSpec, TypeVar
 
 from sqlalchemy.exc import SQLAlchemyError
 
 from foretell.errors import ForetellError
 from foretell.hardware.of_a_team import laid_out, taken
-from foretell.serve.database.connect import Database, new_id
+from foretell.serve.database.connect import Database, is_away, new_id
 from foretell.serve.database.tables import Job
 from foretell.serve.hardware import TeamHardware
 from foretell.serve.jobs.queue import Queue
@@ -31,6 +31,8 @@ LONGEST: Final[Seconds] = 3600.0  # that one job may take
 _SILENT: Final[Seconds] = 60.0  # until runners that do not look any more are reported
 _log = logging.getLogger(__name__)
 Start = Callable[[], Child]
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def _fresh() -> Child:
@@ -92,8 +94,8 @@ class Runners:
                 if job is not None:
                     self._outlive(job, holder)
                     continue
-            except Exception:  # the database is away, or a row is of no use: the next look may find others
-                _log.exception("the queue of jobs cannot be read")
+            except Exception as error:  # the database is away, or a row is of no use: the next look may find others
+                _warn_of(error)
             self._woken.wait(_LOOK)
             self._woken.clear()
 
@@ -101,12 +103,24 @@ class Runners:
         """Whatever comes of a job, its runner goes on."""
         try:
             self._do(job, holder)
-        except SQLAlchemyError:
-            raise  # its lease ends, and the job is begun again
         except Exception as error:
+            if is_away(error):
+                raise  # its lease ends, and the job is begun again
             _log.exception("job %s could not be run", job.id)
-            why = f"{type(error).__name__} while it was run; it begins again."
-            self.queue.give_back(job.id, holder, message=why, tried=True)
+            self._kept(self.queue.crashed, job, holder, f"could not be run ({type(error).__name__})")
+
+    def _kept(self, keep: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        """What the queue says once it has kept something: an hour's work is not lost with a database that is away for a
+        minute. Where another has begun the job meanwhile, the queue keeps nothing of this one."""
+        while True:
+            self._seen = time.monotonic()
+            try:
+                return keep(*arguments, **named)
+            except SQLAlchemyError as error:
+                if not is_away(error) or self._end.is_set():
+                    raise
+                _warn_of(error)
+            self._end.wait(_LOOK)
 
     def _do(self, job: Job, holder: str) -> None:
         try:
@@ -116,14 +130,14 @@ class Runners:
                 material = request.material(session, job.team_id)
             profile = self._profiles.path(job.team_id, job.question.get("profile"))
         except (Gone, ForetellError) as error:
-            self.queue.fail(job.id, holder, str(error))
+            self._kept(self.queue.fail, job.id, holder, str(error))
             return
-        except SQLAlchemyError:
+        except (SQLAlchemyError, OSError):  # of the machine or the database, not of what was asked
             raise
         except Exception as error:
             _log.warning("job %s cannot be read", job.id, exc_info=True)
             why = f"this version of Foretell cannot read it ({type(error).__name__}). Ask anew."
-            self.queue.fail(job.id, holder, why)
+            self._kept(self.queue.fail, job.id, holder, why)
             return
         head = {"kind": job.kind, "question": job.question, "profile": profile and str(profile), "ray": self._ray}
         head["devices"] = devices
@@ -132,29 +146,36 @@ class Runners:
                 child.send(pack(head, material))
                 self._listen(child, job, request, holder)
             except ChildEnded as ended:  # begun again, a few times
-                _log.warning("the process of job %s %s", job.id, ended.how)
-                self.queue.give_back(job.id, holder, message=f"its process {ended.how}; it begins again.", tried=True)
+                _log.warning("the process of job %s %s. %s", job.id, ended.how, ended.words)
+                self._kept(self.queue.crashed, job, holder, ended.how)
 
     def _listen(self, child: Child, job: Job, request: JobRequest, holder: str) -> None:
         ends = time.monotonic() + self._longest
         while not self._end.is_set():
-            self._seen = time.monotonic()
+            message = None
             try:
                 reply, body = unpack(child.receive(self.queue.lease / _RENEWALS))
             except TimeoutError:
                 if time.monotonic() > ends:
-                    self.queue.fail(job.id, holder, f"it took longer than {self._longest:g} s and was stopped.")
+                    why = f"it took longer than {self._longest:g} s and was stopped."
+                    self._kept(self.queue.fail, job.id, holder, why)
                     return
-                if not self.queue.renew(job.id, holder):
+            else:
+                if "done" in reply:
+                    done = Done(result=reply["result"], picture=reply["picture"], file=body)
+                    self._kept(self.queue.done, job.id, holder, request, done)
                     return
-                continue
-            if "done" in reply:
-                done = Done(result=reply["result"], picture=reply["picture"], file=body)
-                self.queue.done(job.id, holder, request, done)
-                return
-            if "error" in reply:
-                self.queue.fail(job.id, holder, reply["error"])
-                return
-            if not self.queue.renew(job.id, holder, reply["message"]):
+                if "error" in reply:
+                    self._kept(self.queue.fail, job.id, holder, reply["error"])
+                    return
+                message = reply["message"]
+            if not self._kept(self.queue.renew, job.id, holder, message):
                 return
         self.queue.give_back(job.id, holder)
+
+
+def _warn_of(error: Exception) -> None:
+    if is_away(error):
+        _log.warning("the database does not answer: %s", str(error).partition("\n")[0])
+    else:
+        _log.error("the queue of jobs cannot be read", exc_info=error)
