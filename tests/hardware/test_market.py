@@ -8,7 +8,7 @@ import pytest
 
 import foretell
 from foretell.errors import InputError
-from foretell.hardware import Cluster, Market, instance, offered, read_prices
+from foretell.hardware import Cluster, Market, instance, offered, price_files, read_prices
 
 
 def dollars(text: str, market: Market | None = None) -> float | None:
@@ -132,6 +132,25 @@ def test_tables_of_skypilots_catalog(tmp_path: Path) -> None:
     assert dollars("2x4xa100-80g-pcie", market) is None, "its network is not known"
     [own] = [i for i in offers if i.name == "azure:nd96isr_h100_v5"]
     assert own.between == instance("azure:nd96isr_h100_v5").between
+
+
+def test_many_rows_of_one_name_are_one_instance_in_their_order(tmp_path: Path) -> None:
+    """A table that fits into a question has 28,000 of them, and is read while somebody waits."""
+    (tmp_path / "ours.csv").write_text("device,dollars_per_hour\n" + "".join(f"h200,{n}\n" for n in range(1, 2001)))
+    [own] = read_prices(tmp_path / "ours.csv")
+    assert [offer.dollars_per_hour for offer in own.offers] == list(range(1, 2001))
+
+
+def test_tables_that_are_gone_are_forgotten(tmp_path: Path) -> None:
+    """A service reads a table with every search: what it keeps of them may not grow."""
+    for number in range(5):
+        file = tmp_path / f"{number}.csv"
+        file.write_text(f"device,dollars_per_hour\nh200,{number + 1}\n")
+        assert read_prices(file)[0].offers[0].dollars_per_hour == number + 1
+        file.write_text(f"device,dollars_per_hour\nh200,{number + 10}.5\n")
+        assert read_prices(file)[0].offers[0].dollars_per_hour == number + 10.5
+        assert [path for path, _, _ in price_files._read if path.parent == tmp_path] == [file]
+        file.unlink()
 
 
 def test_what_nothing_can_cost_or_be_many_of_is_no_offer(tmp_path: Path) -> None:

@@ -11,12 +11,14 @@ from foretell.units import parse_bandwidth
 
 
 def merged(instances: Iterable[Instance]) -> tuple[Instance, ...]:
-    """One of each name, with all its offers."""
-    by_name: dict[str, Instance] = {}
+    """One of each name, the first, with all their offers; a table may have ten thousands of one name."""
+    by_name: dict[str, list[Instance]] = {}
     for each in instances:
-        known = by_name.get(each.name)
-        by_name[each.name] = each if known is None else replace(known, offers=known.offers + each.offers)
-    return tuple(by_name.values())
+        by_name.setdefault(each.name, []).append(each)
+    return tuple(
+        same[0] if len(same) == 1 else replace(same[0], offers=tuple(offer for each in same for offer in each.offers))
+        for same in by_name.values()
+    )
 
 
 def instance_of(

@@ -18,7 +18,8 @@ from foretell.limits import read_bytes
 OWN_COLUMNS: Final = (
     "instance", "device", "count", "link", "bandwidth", "term", "region", "dollars_per_hour", "date", "source",
 )  # fmt: skip
-_read: dict[tuple[Path, int, int], tuple[Instance, ...]] = {}  # by path, time and size
+_Key = tuple[Path, int, int]  # path, time and size
+_read: dict[_Key, tuple[Instance, ...]] = {}
 
 
 def read_prices(*paths: str | Path) -> tuple[Instance, ...]:
@@ -52,15 +53,24 @@ def _of_file(path: Path) -> tuple[Instance, ...]:
     try:
         about = path.stat()
         key = path, about.st_mtime_ns, about.st_size
-        if key not in _read:
+        if (found := _read.get(key)) is None:
             text = read_bytes(path, "bytes of a table of prices").decode("utf-8-sig")
             rows = list(csv.DictReader(io.StringIO(text, newline="")))
             if number := next((n for n, row in enumerate(rows, start=2) if None in row), None):
                 raise ValueError(f"line {number} has more cells than the first names columns")
-            _read[key] = _of_rows(path, rows, f"{datetime.fromtimestamp(about.st_mtime, UTC):%Y-%m-%d}")
-        return _read[key]
+            found = _of_rows(path, rows, f"{datetime.fromtimestamp(about.st_mtime, UTC):%Y-%m-%d}")
+            _keep(key, found)
+        return found
     except (OSError, ValueError, csv.Error) as error:
         raise InputError(f"{path} cannot be read as a table of prices: {error}.") from None
+
+
+def _keep(key: _Key, found: tuple[Instance, ...]) -> None:
+    """Without tables that are gone or were written anew: a service reads one of every search, each in a file of its own."""
+    for known in list(_read):
+        if known[0] == key[0] or not known[0].exists():
+            _read.pop(known, None)
+    _read[key] = found
 
 
 def _of_rows(path: Path, rows: Sequence[Mapping[str, str]], date: str) -> tuple[Instance, ...]:
