@@ -17,7 +17,8 @@ from foretell.serve.jobs.capture import CaptureRequest
 from foretell.serve.jobs.of_graph import PlanRequest
 from foretell.serve.jobs.work import Means
 from foretell.serve.listener.pages.forms import Form
-from foretell.serve.listener.pages.planner import written
+from foretell.serve.listener.pages.planner import _recompute, written
+from foretell.serve.problems import Problem
 from foretell.serve.requests import RequestConditions, RequestJob
 
 HTML = {"Accept": "text/html"}
@@ -189,3 +190,14 @@ def test_fields_are_read_alike_from_forms_and_addresses() -> None:
         assert form.numbers_by_name("price") == {"h100-sxm": 1.9, "l40s": 0.8}
         assert form.counts("batches") == [1, 2]
         assert "empty" not in form.texts_by_name()
+
+
+@pytest.mark.parametrize("text", ["²", "1,²", "٣", "9" * 5000, "1,,2"])
+def test_digits_that_are_no_number_are_refused(text: str) -> None:
+    with pytest.raises(Problem, match="no whole numbers"):
+        Form(QueryParams({"micro_batches": text})).counts("micro_batches")
+
+
+def test_what_is_recomputed_is_a_part_or_a_word() -> None:
+    assert _recompute("none, 0.5,1") == ["none", 0.5, 1.0]
+    assert _recompute("²,1.5.2,.") == ["²", "1.5.2", "."]
