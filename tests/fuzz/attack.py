@@ -19,6 +19,7 @@ import sys
 import tempfile
 import threading
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -32,6 +33,8 @@ from foretell.graph import Graph
 from foretell.serve.access.guard import PATIENCE
 from foretell.serve.access.keys import make_key, revoke_key
 from foretell.serve.database.connect import Database
+from tests.fuzz.targets.catalog import spoil, written
+from tests.fuzz.targets.own_device import EXAMPLE
 
 BASES = Path(__file__).parent / "bases"
 OPEN = ("/healthz", "/metrics", "/static/", "/openapi.json", "/docs", "/signin", "/signout")  # to anybody
@@ -255,6 +258,38 @@ def too_much(attack: Attack) -> None:
         attack.ask("GET", path)
 
 
+def files(attack: Attack) -> None:
+    """Hardware of one's own that lies, asked for before it is taken away; tables of prices as long as they may be."""
+    graph, rng = attack.ids["graph"], attack.rng
+    for i in range(40):
+        data = tomllib.loads(EXAMPLE)
+        for _ in range(rng.choice((1, 1, 2, 5))):
+            spoil(rng, data)
+        text = "\n".join(written(data)).encode("utf-8", "replace").decode()
+        if attack.ask("POST", "/v1/devices", "admin", json={"name": f"own{i}", "toml": text}).status_code >= 400:
+            continue
+        for on, plan in ((f"own{i}", None), (f"64x8xown{i}", "dp=512"), (f"2xown{i}+h200", None)):
+            answer = attack.ask("POST", "/v1/forecasts", json={"graph": graph, "on": on, "plan": plan})
+            if answer.status_code == 200 and not 0 < answer.json()["step_time"]["seconds"] < float("inf"):
+                attack.say("medium", f"a step takes {answer.json()['step_time']} on {text}")
+        for path in (f"/picture?device=own{i}&count=999999", f"/devices?compare=own{i}", f"/v1/check?on=own{i}"):
+            attack.ask("GET", path, "admin")
+        if attack.ask("GET", f"/v1/check?on=own{i}", "other").status_code < 400:
+            attack.say("high", f"another team can ask for own{i}")
+        if attack.ask("DELETE", f"/v1/devices/own{i}", "admin").status_code != 204:
+            attack.say("medium", f"own{i} cannot be removed")
+    for text in ("a=" + "[" * 60_000, "a." * 30_000 + "b=1", "[a]\n" * 16_000, "x" * 65_536, "a = 1\n" * 10_000):
+        attack.ask("POST", "/v1/devices", "admin", json={"name": "bomb", "toml": text})
+    for head, row in (("device,dollars_per_hour", "h200,1"), ("device,dollars_per_hour", "h200,1,2"), (",", ",,,,"),
+                      ("InstanceType,AcceleratorName,AcceleratorCount,Price,SpotPrice,Region", "x,H200,1,3,2,a")):  # fmt: skip
+        table = "\n".join([head, *[row] * ((200_000 - len(head)) // (len(row) + 1))])
+        for _ in range(5):
+            job = {"graph": graph, "gpus": ["h200"], "max_devices": 2, "samples": 1e6, "offers": table}
+            answer = attack.ask("POST", "/v1/plans", json=job)
+            if answer.status_code == 202:
+                attack.ask("DELETE", f"/v1/jobs/{answer.json()['id']}")
+
+
 def paths(attack: Attack) -> None:
     """Out of folders, into SQL, into headers and templates."""
     for text in ("../" * 8 + "etc/passwd", "..%2f" * 8 + "etc%2fpasswd", "%2e%2e/" * 6 + "etc/passwd", "....//etc/passwd", "a%00.css",
@@ -318,7 +353,7 @@ def killed(attack: Attack) -> None:
             attack.say("medium", f"after a kill: {answer.status_code} {answer.text[:200]}")
 
 
-CHAPTERS: tuple[Callable[[Attack], None], ...] = (ways, writes, markup, paths, too_much, killed, unended)
+CHAPTERS: tuple[Callable[[Attack], None], ...] = (ways, writes, markup, paths, too_much, files, killed, unended)
 
 
 def watch(attack: Attack, end: threading.Event, seen: dict[str, float]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from copy import deepcopy
 from typing import Any
 
@@ -27,7 +28,7 @@ NUMBERS = (
 )
 VALUES = (
     *NUMBERS, 0.0, -0.5, 1.5, 1e308, 1e-320, float("nan"), float("inf"), -float("inf"), True, False, None, "", "x", "a.b.c", "\x1b[31m",
-    "\ud800", "9" * 5000, "🦆", "../../etc/passwd", "<script>alert(1)</script>", "%s%n", [], {}, [[]], {"a": 1}, {"input": 0},
+    "\ud800", "²", "9" * 5000, "🦆", "../../etc/passwd", "<script>alert(1)</script>", "%s%n", [], {}, [[]], {"a": 1}, {"input": 0},
     {"input": 10**9}, {"input": -1}, {"float": "nan"}, {"float": "x"}, [0] * 50, [1, -1], "." * 300, [None], ["x"],
 )  # fmt: skip
 
@@ -94,3 +95,24 @@ def change(rng: random.Random, value: Any) -> None:
             holder[key] = [holder[key]]
         case _:
             holder[key] = deepcopy(rng.choice(VALUES))  # a later change must not reach the next case
+
+
+_QUANTITY = re.compile(r"(\d+(?:\.\d+)?)( .+)")  # `4.8 TB/s`
+
+
+def scale(rng: random.Random, value: Any) -> None:
+    """A number somewhere inside, with its unit, becomes far larger or smaller: what it says can be read, and cannot be."""
+    found = [
+        (holder, key)
+        for holder, key in places(value)
+        if type(holder[key]) in (int, float) or (isinstance(holder[key], str) and _QUANTITY.fullmatch(holder[key]))
+    ]
+    if not found:
+        return
+    holder, key = rng.choice(found)
+    by, old = 10.0 ** rng.choice((-12, -6, -3, -1, 1, 3, 6, 9, 12)), holder[key]
+    if isinstance(old, str):
+        number, unit = _QUANTITY.fullmatch(old).groups()  # type: ignore[union-attr]
+        holder[key] = f"{float(number) * by:g}{unit}"
+    else:
+        holder[key] = type(old)(min(old * by, 1e18))

@@ -15,7 +15,7 @@ import foretell
 from foretell import Graph
 from foretell.hardware import catalog
 from tests.fuzz.answers import check_forecast
-from tests.fuzz.mutate import change, damaged
+from tests.fuzz.mutate import change, damaged, scale
 
 SHIPPED = Path(foretell.__file__).parent / "hardware" / "catalog"
 GRAPH = Path(__file__).parents[1] / "bases" / "experts.graph"
@@ -68,16 +68,24 @@ def make(rng: random.Random) -> bytes:
     data = tomllib.loads(text)
     data.pop("aliases", None)
     for _ in range(rng.choice((1, 1, 2))):
-        if rng.random() < 0.5:
-            table = rng.choice([each for each in (data, *data.values()) if isinstance(each, dict) and each])
-            table[rng.choice(list(table))] = rng.choice(QUANTITIES)
-        else:
-            change(rng, data)
+        spoil(rng, data)
     if rng.random() < 0.02:
         return f"{name}\n".encode() + rng.choice(
             (b"a=" + b"[" * 100_000, b"a." * 50_000 + b"b=1", b'x="' + b"y" * 10**6)
         )
     return f"{name}\n{chr(10).join(written(data))}\n".encode("utf-8", "surrogateescape")
+
+
+def spoil(rng: random.Random, data: dict[str, Any]) -> None:
+    """Half the time what can be read and lies, else what hardly can."""
+    kind, tables = rng.random(), [each for each in (data, *data.values()) if isinstance(each, dict) and each]
+    if kind < 0.5:
+        scale(rng, data)
+    elif kind < 0.75 and tables:
+        table = rng.choice(tables)
+        table[rng.choice(list(table))] = rng.choice(QUANTITIES)
+    else:
+        change(rng, data)
 
 
 def prepare() -> None:

@@ -12,7 +12,7 @@ import foretell
 from foretell import Graph, Profile
 from foretell.profile import Card, Intervals, Links, MemoryFactors, Purpose
 from tests.fuzz.answers import check_forecast
-from tests.fuzz.mutate import change, damaged
+from tests.fuzz.mutate import change, damaged, scale
 from tests.fuzz.targets.catalog import written
 
 GRAPH = Path(__file__).parents[1] / "bases" / "experts.graph"
@@ -44,7 +44,7 @@ def make(rng: random.Random) -> bytes:
         return damaged(rng, text().encode())
     data = tomllib.loads(text())
     for _ in range(rng.choice((1, 1, 3))):
-        change(rng, data)
+        (scale if rng.random() < 0.5 else change)(rng, data)
     return "\n".join(written(data)).encode("utf-8", "surrogateescape")
 
 

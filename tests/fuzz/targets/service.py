@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -25,6 +26,25 @@ from tests.fuzz.targets import graph as graph_target
 WEIGHT, QUICK_WEIGHT = 2, 0.5
 GRAPH = (Path(__file__).parents[1] / "bases" / "cnn.graph").read_bytes()
 UNKNOWN = "0" * 64
+# What people write into fields, and what looks like it.
+WRITTEN = (
+    "1,2,4",
+    "²",
+    "1,²",
+    "٣",
+    "8",
+    "0.5",
+    "1..2",
+    "h200=1.9",
+    "h200=nan",
+    "=",
+    "auto",
+    "none,0.5",
+    "10min",
+    "1:45s",
+    "spot",
+    "dp=2",
+)
 _PLACES = (
     ("h200", "dp=1"), ("2xh200", "dp=2"), ("4xl40s", "dp=4,zero=2"), ("8xh100-sxm", "dp=8,zero=3"),
     ("4x8xa100-80g-sxm", "dp=32,zero=1"), ("t4", "dp=1"), ("2xgaudi-2", "dp=2,checkpointing=full"),
@@ -82,7 +102,8 @@ def questions(graph: str) -> dict[str, dict[str, Any]]:
             "conditions": {"jitter": 0.01, "loader": 100.0}, "job": {"samples": 1e6, "checkpoint": {"every": 5, "seconds": 1.0}},
         },
         "/v1/measurements": {"graph": graph, "on": "h200", "plan": "dp=1", "seconds": 0.1, "allocated": 10**9},
-        "/v1/plans": {"graph": graph, "gpus": ["h200"], "max_devices": 2, "samples": 1e6, "deadline": 3600.0},
+        "/v1/plans": {"graph": graph, "gpus": ["h200"], "max_devices": 2, "samples": 1e6, "deadline": 3600.0,
+                      "offers": "device,count,dollars_per_hour\nh200,1,3.5\nh200,2,7\n", "recompute": ["none", 0.5], "batches": [1, 2]},
         "/v1/scales": {"graph": graph, "on": "h200", "up_to": 4},
         "/v1/captures": {"source": "timm/resnet18", "batch": 8, "precision": "bf16", "training": True},
         "/v1/profiles": {"device": "h200", "name": "ours"},
@@ -117,11 +138,11 @@ def case(rng: random.Random) -> None:
     elif path == "/v1/graphs":
         method, content = "POST", graph_target.make(rng)
     elif path == "form":
-        _check(_filled_in(asks, rng, graph))
+        check(_filled_in(asks, rng, graph))
         return
     else:
         method, path = _read(rng, graph)
-    _check(asks.request(method, path, content=content, headers=headers))
+    check(asks.request(method, path, content=content, headers=headers))
 
 
 def _read(rng: random.Random, graph: str) -> tuple[str, str]:
@@ -136,6 +157,14 @@ def _read(rng: random.Random, graph: str) -> tuple[str, str]:
         f"/v1/measurements?most={value}", f"/v1/jobs?most={value}", f"/{value}", "/openapi.json", "/metrics", "/v1/models",
     )  # fmt: skip
     return rng.choice(("GET", "GET", "GET", "DELETE", "POST", "PUT", "OPTIONS", "HEAD")), rng.choice(paths)
+
+
+@cache
+def asked_by(path: str) -> list[str]:
+    """The names of all fields of a page."""
+    asks, _ = client()
+    page = asks.get({"/ask": "/"}.get(path, path), headers={"Accept": "text/html"}).text
+    return sorted({*re.findall(r'<(?:input|select|textarea)[^>]* name="([^"]+)"', page), "key", "then"})
 
 
 def _filled_in(asks: TestClient, rng: random.Random, graph: str) -> Any:
@@ -171,7 +200,10 @@ def _filled_in(asks: TestClient, rng: random.Random, graph: str) -> Any:
     }
     path = rng.choice([*fields])
     form = fields[path]
-    for name in rng.sample([*form], rng.randint(1, len(form))):
+    if rng.random() < 0.7:  # one or two of all that the page asks for
+        for name in rng.sample(asked_by(path), 2):
+            form[name] = rng.choice((*WRITTEN, str(rng.choice(VALUES)))).encode("utf-8", "replace").decode()[:3000]
+    for name in rng.sample([*form], rng.choice((0, 1, 1, len(form)))):
         form[name] = str(rng.choice(VALUES)).encode("utf-8", "replace").decode()[:3000]
     if path == "/devices":
         form["name"] = "../x"  # what is kept would be kept for real
@@ -190,11 +222,11 @@ def _headers(rng: random.Random) -> dict[str, str]:
     return {name: text}
 
 
-def _check(answer: Any) -> None:
+def check(answer: Any) -> None:
     if answer.status_code >= 500:
         raise RuntimeError(f"{answer.request.method} {answer.request.url}: {answer.text[:1000]}")
     if answer.status_code >= 400:
         html = answer.headers.get("content-type", "").startswith("text/html")
         if answer.request.method != "HEAD" and not (answer.text if html else answer.json()["what"]).strip():
             raise Nonsense("a problem without a word")
-        raise InputError(f"{answer.status_code}")
+        raise InputError(f"{answer.status_code} {answer.text[:300]}")
