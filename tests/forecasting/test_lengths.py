@@ -39,3 +39,6 @@ def test_times_follow_the_lengths() -> None:
     assert 0 < found.padding < 1
     with pytest.raises(InputError, match="--set batch=8"):
         varied("hf/gpt2", "h100-sxm", MANY)
+    for batch in ("x", "0", "²", "99999999"):
+        with pytest.raises(InputError, match="batch must be a whole number from 1 to 16,384"):
+            varied("hf/gpt2", "h100-sxm", MANY, settings={"batch": batch})

@@ -21,10 +21,11 @@ from foretell.graph.rescale import extend
 from foretell.hardware import Cluster
 from foretell.limits import read_bytes
 from foretell.sources.settings import texts_of
-from foretell.units import Seconds
+from foretell.units import Seconds, whole_number
 
 _BATCHES: Final = 1000  # that are drawn
 _FORECAST: Final = 6  # lengths, from the shortest batch to the longest
+_MAX_BATCH: Final = 16_384  # that is drawn so often
 _MULTIPLE: Final = 8  # that padding goes up to, as collators do for matrix units
 _CAPTURED: Final = (128, 256)
 _MAX_SEQUENCE_TOKENS: Final = 2**22  # tokens of a sequence
@@ -101,8 +102,13 @@ def varied(
     given = texts_of(settings)
     if "batch" not in given:
         raise InputError("lengths are padded batch by batch, so the batch must be said. Give --set batch=8.")
-    longest = int(given["seq"]) if given.get("seq", "").isdecimal() else None
-    padded = lengths.batches(int(given["batch"]), longest)
+    batch = whole_number(given["batch"])
+    if not batch or batch > _MAX_BATCH:
+        raise InputError(
+            f"lengths are padded batch by batch, so batch must be a whole number from 1 to {_MAX_BATCH:,}, "
+            f"got {given['batch'][:50]!r}. Give --set batch=8."
+        )
+    padded = lengths.batches(batch, whole_number(given.get("seq", "")))
     graphs = [capture(source, {**given, "seq": n}) for n in _CAPTURED]
     points = sorted({padded[round(i * (len(padded) - 1) / (_FORECAST - 1))] for i in range(_FORECAST)})
     answers = [forecast(extend(*graphs, sizes=_CAPTURED, to=n), on, **terms) for n in points]
