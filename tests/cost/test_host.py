@@ -119,6 +119,15 @@ def test_a_broken_file_says_so(tmp_path: Path) -> None:
         HostCosts.load(tmp_path / "host.json")
 
 
+@pytest.mark.parametrize("name", ["call", "launched", "gap"])
+@pytest.mark.parametrize("cost", ["", [], "x", -1.0])
+def test_what_is_no_cost_is_refused(name: str, cost: object, tmp_path: Path) -> None:
+    """Nothing said is null; what only looks like nothing is refused with the rest."""
+    (tmp_path / "host.json").write_text(json.dumps(dataclasses.asdict(usual_costs()) | {name: cost}))
+    with pytest.raises(ModelError, match="holds no costs of a host"):
+        HostCosts.load(tmp_path / "host.json")
+
+
 def test_a_step_without_gradients_has_less_around_it(graph: Graph) -> None:
     costs = dataclasses.replace(usual_costs(), step=40.0, call=5.0)
     trained, called = (costs.step_weight(dataclasses.replace(graph, training=t)) for t in (True, False))

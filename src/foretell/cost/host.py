@@ -69,7 +69,8 @@ class HostCosts:
         check_numbers("kernel", [[self.kernel[mode][kind] for kind in KINDS] for mode in MODES], dims=2, least=0)
         check_numbers("view", [self.view[mode] for mode in MODES], least=0)
         each = [self.listed, self.tensor, self.made, self.number, self.parameter, self.inner, self.step, self.gap]
-        each += [self.call or 0.0, self.launched or 0.0, self.entered, self.given, *self.entering.values()]
+        each += [self.entered, self.given, *self.entering.values()]
+        each += [cost for cost in (self.call, self.launched) if cost is not None]  # "" is no cost, either
         check_numbers("a cost", each, least=0)
 
     def seconds(self, graph: Graph, host: Host) -> npt.NDArray[np.float64]:
