@@ -115,4 +115,4 @@ def scale(rng: random.Random, value: Any) -> None:
         number, unit = _QUANTITY.fullmatch(old).groups()  # type: ignore[union-attr]
         holder[key] = f"{float(number) * by:g}{unit}"
     else:
-        holder[key] = type(old)(min(old * by, 1e18))
+        holder[key] = type(old)(min(min(old, 10**18) * by, 1e18))

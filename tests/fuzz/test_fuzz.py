@@ -61,7 +61,7 @@ def test_files_of_any_tables_are_made(data: dict[str, Any]) -> None:
 
 
 def test_what_lies_in_a_number_keeps_its_unit() -> None:
-    data: dict[str, Any] = {"size": "80 GiB", "text": "1.2.3 x", "count": 8}
+    data: dict[str, Any] = {"size": "80 GiB", "text": "1.2.3 x", "count": 8, "many": 10**400}
     for number in range(50):
         scale(Random(number), data)
     assert re.fullmatch(r"[-+.e0-9]+ GiB", data["size"])
