@@ -203,6 +203,13 @@ def test_operators_are_called_as_they_can_be(
         check_signature(Signature(f"aten.{name}.default", *layouts, tuple(arguments.items())))
 
 
+@pytest.mark.parametrize("facts", [{}, {"traffic": 8}, {"traffic": "8", "flops": 1.0}, {"traffic": -1, "flops": 1.0}])
+@pytest.mark.parametrize("name", ["opaque.mine", "fused.pointwise"])
+def test_what_nobody_looks_into_says_what_it_takes(name: str, facts: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=name):
+        check_signature(Signature(f"foretell.{name}", (rows(2),), (rows(2),), tuple(facts.items())))
+
+
 @pytest.mark.parametrize("name", PRECISIONS)
 def test_every_precision_of_a_workload_is_read_back(name: str) -> None:
     graph = replace(Graph.from_bytes(BASE.read_bytes()), precision=Precision.parse(name))

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from foretell.graph.operators import OPAQUE, Family, Operator, operator_of
+from foretell.graph.operators import FUSED, OPAQUE, Family, Operator, operator_of
 from foretell.graph.types import Input, Layout, Signature, Value
 
 _PATTERNS: Final[dict[str, str]] = {
@@ -70,6 +70,11 @@ _COUNTS: Final[Mapping[Family, Sequence[str]]] = {
     "norm_backward": ("group",),
     "rnn": ("hidden_size", "num_layers"),
 }
+# What an op says of itself, since nobody looks into it: numbers of at least 0.
+_DECLARED: Final[Mapping[str, Sequence[str]]] = {
+    OPAQUE: ("flops", "traffic"),
+    FUSED: ("traffic", "elements", "reduced", "operations", "accesses", "apart"),
+}
 Pattern = tuple[tuple[str, ...], tuple[str, ...]]
 
 
@@ -85,19 +90,14 @@ def check_signature(s: Signature) -> None:
             raise ValueError(f"{s.target} has {name} {value!r}, not a whole number of at least 1")
     if s.name in _REDUCING:
         _check_reduction(s)
-    if s.name == OPAQUE:
-        _check_declared(s)
+    for name in _DECLARED.get(s.name, ()):
+        value = s.argument(name)
+        if type(value) not in (int, float) or not 0 <= value < 1e30:  # type: ignore[operator]
+            raise ValueError(f"{s.target} is declared with {name} {value!r}, not a number of at least 0")
     if operator.family == "rnn" and (hidden := s.tensor("hx")) is not None and len(hidden.shape) != 3:
         raise ValueError(f"{s.target} starts from a state of shape {hidden.shape}")
     if operator.family in ("convolution", "convolution_backward"):
         _check_convolution(s, backward=operator.family == "convolution_backward")
-
-
-def _check_declared(s: Signature) -> None:
-    for name in ("flops", "traffic"):
-        value = s.argument(name)
-        if type(value) not in (int, float) or not 0 <= value < 1e30:  # type: ignore[operator]
-            raise ValueError(f"{s.target} is declared with {name} {value!r}, not a number of at least 0")
 
 
 def _check_convolution(s: Signature, *, backward: bool) -> None:
