@@ -154,8 +154,8 @@ def address(engine: InferenceEngine, tmp_path: Path) -> Iterator[str]:
 
 
 @contextmanager
-def listening(database: str, engine: InferenceEngine) -> Iterator[str]:
-    service = Service(Settings(database=database, workers=1, job_runners=1), lambda _: engine)
+def listening(database: str, engine: InferenceEngine, methods: str | None = None) -> Iterator[str]:
+    service = Service(Settings(database=database, workers=1, job_runners=1, methods=methods), lambda _: engine)
     server = uvicorn.Server(uvicorn.Config(make_app(service), log_level="critical"))
     with socket.socket() as port:
         port.bind(("127.0.0.1", 0))

@@ -51,6 +51,14 @@ def serve(
             "--ray", help="Forecasts and plans on this Ray cluster; auto finds this machine's.", metavar="ADDRESS"
         ),
     ] = None,
+    method: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--method",
+            help="Also answer by this fitted method, a folder of fit --method; may be repeated.",
+            metavar="FOLDER",
+        ),
+    ] = None,
     config: Annotated[
         Path | None,
         typer.Option(
@@ -60,9 +68,11 @@ def serve(
 ) -> None:
     """Serve forecasts to a team over HTTP. It takes graphs, and never runs a caller's code."""
     if context.invoked_subcommand is None:
+        methods = os.pathsep.join(map(str, method)) if method else None
         guarded(_serve)(
-            config, host=host, port=port, database=database, workers=workers, rate=rate, seconds=seconds, ray=ray
-        )
+            config, host=host, port=port, database=database, workers=workers, rate=rate, seconds=seconds, ray=ray,
+            methods=methods,
+        )  # fmt: skip
 
 
 def _serve(config: Path | None, **given: Any) -> None:

@@ -72,7 +72,20 @@ def save(method: Method, folder: Path | str) -> Path:
 
 def load(folder: Path | str) -> Method:
     """A method as it was saved, ready to predict."""
-    folder = Path(folder)
+    tree = _saved(Path(folder))
+    with reading(Path(folder) / _ABOUT, "fitted method"):
+        arrays, _ = load_arrays(Path(folder) / _NUMBERS, version=_VERSION)
+        made: Method = _Reader(arrays).read(tree)
+    return made
+
+
+def saved_kind(folder: Path | str) -> str:
+    """Which method a folder holds, like PredictDDL; its numbers are not read."""
+    return str(_saved(Path(folder))["class"])
+
+
+def _saved(folder: Path) -> Mapping[str, Any]:
+    """What is written of the method in a folder, once its files are known to be whole."""
     if not (folder / _ABOUT).is_file():
         raise InputError(f"{folder} holds no fitted method. Fit one with: foretell fit {folder} --method scaledl")
     check_seal(folder)
@@ -82,11 +95,10 @@ def load(folder: Path | str) -> Method:
             raise ModelError(
                 f"{folder} has format {about['version']}, this Foretell reads up to {_VERSION}. Upgrade it."
             )
-        arrays, _ = load_arrays(folder / _NUMBERS, version=_VERSION)
-        if about["method"]["class"] not in _SAVED:
-            raise ValueError(f"{about['method']['class']!r} is no method")
-        made: Method = _Reader(arrays).read(about["method"])
-    return made
+        tree: Mapping[str, Any] = about["method"]
+        if tree["class"] not in _SAVED:
+            raise ValueError(f"{tree['class']!r} is no method")
+    return tree
 
 
 class _Writer:

@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Self
+from urllib.parse import quote
 
 import httpx
 
@@ -92,6 +93,25 @@ class Client:
         question |= {name: value for name, value in (("model", model), ("profile", profile)) if value is not None}
         answer: dict[str, Any] = self._ask("POST", "/v1/forecasts", json=question)
         return answer
+
+    def methods(self) -> list[dict[str, Any]]:
+        """Fitted methods that the service answers by."""
+        found: list[dict[str, Any]] = self._ask("GET", "/v1/methods")
+        return found
+
+    def predict(
+        self,
+        method: str,
+        workload: Workload | Graph | str,
+        on: str,
+        plan: Plan | str | None = None,
+        *,
+        settings: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """What a fitted method says of a step, with the name that `methods` lists."""
+        question = self._about(workload, on, plan, settings)
+        found: dict[str, Any] = self._ask("POST", f"/v1/methods/{quote(method, safe='')}/predictions", json=question)
+        return found
 
     def measured(
         self,

@@ -14,7 +14,7 @@ from foretell import errors
 from foretell.errors import ForetellError, InputError
 from foretell.serve.problems import Problem
 from foretell.serve.ray_workers import RayWorkers
-from foretell.serve.requests import ForecastRequest
+from foretell.serve.requests import ForecastRequest, PredictionRequest
 from foretell.serve.settings import Settings
 from foretell.serve.worker import CHANGED, MEMORY, MISSING, pack, unpack
 from foretell.supervisor import Child, ChildEnded
@@ -92,6 +92,19 @@ class InferenceEngine:
         """The report of the same forecast, or a part of its timeline, as HTML; `how` is its id, `window` and `whole`."""
         head = _head("draw", question, key, profile, devices) | how
         return self._ask(head, question.graph, load)[1].decode()
+
+    def predict(
+        self,
+        question: PredictionRequest,
+        folder: Path,
+        load: Callable[[], bytes],
+        devices: Mapping[str, str] = _NONE,
+    ) -> dict[str, Any]:
+        """What a fitted method says of a step: values by target, their intervals, and why there is none."""
+        head = {
+            "do": "predict", "question": question.model_dump(), "folder": str(folder), "devices": dict(devices),
+        }  # fmt: skip
+        return self._ask(head, question.graph, load)[0]
 
     def embed(self, data: bytes) -> list[float]:
         """PredictDDL's embedding of a network."""

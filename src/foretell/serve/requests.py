@@ -144,6 +144,22 @@ class ForecastRequest(StrictModel):
         }
 
 
+class PredictionRequest(StrictModel):
+    """A step that a fitted method is asked about."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"graph": EXAMPLE, "on": "8xh100-sxm", "plan": "dp=8"}]})
+
+    graph: Hash
+    on: Text = Field(description="A cluster, like h200 or 8xh100-sxm.")
+    plan: Text | None = Field(default=None, description="Like dp=4,tp=2,zero=1; all data-parallel without.")
+
+    def check(self) -> None:
+        """What can be wrong without the graph."""
+        cluster = cluster_of(self.on)
+        if self.plan is not None:
+            Plan.parse(self.plan).check_devices(cluster.devices)
+
+
 def cluster_of(written: str) -> Cluster:
     """The cluster of a question, whose size is looked at before anything is made of it."""
     return _read(written, catalog_state())[0]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import bindparam, func, select
 from sqlalchemy.exc import IntegrityError
@@ -21,6 +22,7 @@ from foretell.serve.answers import Answer, Answers
 from foretell.serve.cluster_resources import Collector
 from foretell.serve.database.connect import Database, new_id, now
 from foretell.serve.database.tables import Job, StoredForecast, StoredGraph
+from foretell.serve.fitted_methods import FittedMethods
 from foretell.serve.hardware import TeamHardware
 from foretell.serve.inference_engine import InferenceEngine
 from foretell.serve.jobs.capture import CaptureRequest
@@ -29,14 +31,15 @@ from foretell.serve.jobs.work import JobRequest
 from foretell.serve.metrics import Metrics
 from foretell.serve.problems import Problem, missing, of_error
 from foretell.serve.profiles import Profiles
-from foretell.serve.requests import ForecastRequest
+from foretell.serve.requests import ForecastRequest, PredictionRequest
 from foretell.serve.settings import Settings
 from foretell.serve.task_checker import TaskChecker
 from foretell.serve.workload_embeddings import Neighbour, WorkloadEmbeddings
 from foretell.serve.zoo import Zoo
+from foretell.units import Seconds
 
 T = TypeVar("T")
-_MAX_EMBEDDED: Final = 20  # graphs that one request may have embedded
+_EMBEDDING: Final[Seconds] = 1.0  # that one request about networks like another may have others embedded
 # Made once, and of columns alone: a statement and a row as an object cost a millisecond of every question.
 _GRAPHS: Final = StoredGraph.metadata.tables[StoredGraph.__tablename__]
 _FORECASTS: Final = StoredForecast.metadata.tables[StoredForecast.__tablename__]
@@ -54,6 +57,7 @@ class Service:
     ) -> None:
         engine_digest()  # of the files as they are while this code is loaded
         self.settings = settings
+        self.methods = FittedMethods(settings.methods)
         self.database = Database(settings.database)
         self.is_open = not has_keys(self.database)
         if self.is_open and not settings.is_loopback:
@@ -82,6 +86,7 @@ class Service:
         self.metrics.watch("foretell_jobs_waiting", "Jobs in work or waiting.", self.jobs.queue.waiting)
         self.metrics.watch("foretell_audit_lost", "Rows of the audit log that were lost.", lambda: self.audit.dropped)
         self._asking: dict[tuple[str, str], asyncio.Task[Answer]] = {}
+        self._embedding: dict[str, asyncio.Task[None]] = {}  # by team
 
     def close(self) -> None:
         self.jobs.close()
@@ -137,14 +142,47 @@ class Service:
         return found
 
     async def nearest(self, caller: Caller, name: str, most: int) -> list[Neighbour]:
-        """Networks like this one; of the team's others without an embedding, a few newest get one first."""
-        await run_in_threadpool(self.graph, caller, name)
-        lacking = await run_in_threadpool(self.embeddings.missing, caller, _MAX_EMBEDDED)
-        for each in dict.fromkeys([*([name] if name in lacking else []), *lacking]):
-            data = (await run_in_threadpool(self.graph, caller, each)).data
-            vector = await self._in_engine(functools.partial(self.engine.embed, data))
-            await run_in_threadpool(self.embeddings.keep, caller, each, vector)
+        """Networks like this one, of those that have an embedding: it gets one, then others, the newest first, for a second.
+
+        Those that are left get theirs while nobody waits.
+        """
+        if (await run_in_threadpool(self.graph, caller, name)).embedding is None:
+            await self._embed(caller, name)
+        ends = asyncio.get_running_loop().time() + _EMBEDDING
+        left = await run_in_threadpool(self.embeddings.missing, caller)
+        while left and asyncio.get_running_loop().time() < ends:
+            await self._embed(caller, left.pop(0))
+        if left and caller.team not in self._embedding:
+            task = self._embedding[caller.team] = asyncio.create_task(self._embed_all(caller, left))
+            task.add_done_callback(lambda done: self._embedding.pop(caller.team, None))
         return await run_in_threadpool(self.embeddings.nearest, caller, name, most)
+
+    async def _embed(self, caller: Caller, name: str) -> None:
+        data = (await run_in_threadpool(self.graph, caller, name)).data
+        vector = await self._in_engine(functools.partial(self.engine.embed, data))
+        await run_in_threadpool(self.embeddings.keep, caller, name, vector)
+
+    async def _embed_all(self, caller: Caller, names: list[str]) -> None:
+        """One after another, as long as questions do not wait: the next request about neighbours goes on with the rest."""
+        with contextlib.suppress(Problem):
+            for name in names:
+                if self.stopping or self.engine.waiting:
+                    return
+                await self._embed(caller, name)
+
+    async def predict(self, caller: Caller, name: str, question: PredictionRequest) -> dict[str, Any]:
+        """What a fitted method says of a step of the team's."""
+        known = self.methods.named(name)
+        found = await run_in_threadpool(self.graph, caller, question.graph)  # the team's, or nobody answers
+        devices = await run_in_threadpool(self.hardware.of, caller.team)
+        try:
+            question.check()
+            predicted = await self._in_engine(
+                lambda: self.engine.predict(question, known.folder, lambda: found.data, devices)
+            )
+        except ForetellError as error:
+            raise of_error(error, question.model_dump()) from error
+        return {"name": known.name, "method": known.method, **predicted}
 
     # Forecasts
 

@@ -33,6 +33,7 @@ class Settings:
     team_seconds: Seconds = 43_200.0  # of work on one team's jobs within a day
     team_graphs: int = 10_000  # that are kept of one team
     team_devices: int = 100  # of one team's own
+    methods: str | None = None  # folders of fitted methods to answer by, separated as those of $PATH
     ray: str | None = None  # the address of a Ray cluster that workers and searches for plans run on
 
     def __post_init__(self) -> None:

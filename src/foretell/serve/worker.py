@@ -5,6 +5,7 @@ A message is a line of JSON, then bytes: a graph's file on the way in, an answer
 
 from __future__ import annotations
 
+import functools
 import json
 from collections import OrderedDict
 from multiprocessing.connection import Connection
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from foretell.errors import ForetellError
+from foretell.folders import Stamps, stamps
 from foretell.hardware.of_a_team import laid_out, taken
 from foretell.text import plain
 from foretell.units import Bytes
@@ -19,9 +21,11 @@ from foretell.units import Bytes
 if TYPE_CHECKING:
     from foretell.forecasting.result import Forecast
     from foretell.graph import Graph
+    from foretell.methods import Method
 
 MEMORY: Final[Bytes] = 4 * 2**30  # that a worker may allocate
 KEPT: Final = 8  # graphs that a worker remembers, with what was computed of them
+_FITTED: Final = 8  # methods that it remembers
 MISSING: Final = "missing"  # the graph is not here: send it along
 CHANGED: Final = "changed"  # what the answer rests on is not what the question was named by
 
@@ -61,7 +65,10 @@ def serve(link: Connection) -> None:
 
 def answer(bench: Bench, head: dict[str, Any], body: bytes) -> bytes:
     try:
-        do = {"read": bench.read, "embed": bench.embed, "forecast": bench.forecast, "draw": bench.draw}[head["do"]]
+        do = {
+            "read": bench.read, "embed": bench.embed, "forecast": bench.forecast, "draw": bench.draw,
+            "predict": bench.predict,
+        }[head["do"]]  # fmt: skip
         with taken(laid_out(head.get("devices", {}))):
             return do(head, body)
     except _GraphMissing:
@@ -89,7 +96,7 @@ class Bench:
     """The graphs that lie ready."""
 
     def __init__(self) -> None:
-        self._graphs: OrderedDict[str, Any] = OrderedDict()
+        self._graphs: OrderedDict[str, Graph] = OrderedDict()
 
     def read(self, head: dict[str, Any], data: bytes) -> bytes:
         """What a graph's file is about; everything in it is checked by the one reader of the format."""
@@ -120,21 +127,27 @@ class Bench:
 
     def _priced(self, head: dict[str, Any], data: bytes) -> Forecast:
         from foretell.forecasting.forecast import forecast
-        from foretell.graph import Graph
         from foretell.serve.requests import ForecastRequest
 
         question = ForecastRequest.model_validate(head["question"])
-        graph = self._graphs.get(question.graph)
-        if graph is None and not data:
-            raise _GraphMissing
-        if graph is None:
-            graph = Graph.from_bytes(data, "the graph")
-        self._keep(question.graph, graph)
+        graph = self._graph(question.graph, data)
         profile = Path(head["profile"]) if head["profile"] else None
         found = forecast(graph, **question.arguments(profile))
         if question.key(profile) != head["key"]:
             raise _Changed
         return found
+
+    def predict(self, head: dict[str, Any], data: bytes) -> bytes:
+        """What a fitted method says of a step."""
+        from foretell.methods import query_of
+        from foretell.serve.requests import PredictionRequest, cluster_of
+
+        question = PredictionRequest.model_validate(head["question"])
+        graph = self._graph(question.graph, data)
+        fitted = _fitted(head["folder"], stamps(head["folder"]))
+        [found] = fitted.predict([query_of(graph, cluster_of(question.on), question.plan)])
+        numbers = {name: {k: float(v) for k, v in getattr(found, name).items()} for name in ("values", "low", "high")}
+        return pack(numbers | {"why": plain(found.why)})
 
     def embed(self, head: dict[str, Any], data: bytes) -> bytes:
         """PredictDDL's embedding of a network."""
@@ -144,8 +157,28 @@ class Bench:
         vector = Embedder().embed([Graph.from_bytes(data, "the graph")])[0]
         return pack({"vector": [float(x) for x in vector]})
 
-    def _keep(self, name: str, graph: Any) -> None:
+    def _graph(self, name: str, data: bytes) -> Graph:
+        """The one at hand, or that was sent along."""
+        from foretell.graph import Graph
+
+        graph = self._graphs.get(name)
+        if graph is None and not data:
+            raise _GraphMissing
+        if graph is None:
+            graph = Graph.from_bytes(data, "the graph")
+        self._keep(name, graph)
+        return graph
+
+    def _keep(self, name: str, graph: Graph) -> None:
         self._graphs[name] = graph
         self._graphs.move_to_end(name)
         if len(self._graphs) > KEPT:
             self._graphs.popitem(last=False)
+
+
+@functools.lru_cache(maxsize=_FITTED)
+def _fitted(folder: str, files: Stamps) -> Method:
+    """A fitted method, read again once its files have changed."""
+    from foretell.methods import load
+
+    return load(folder)

@@ -37,11 +37,11 @@ class WorkloadEmbeddings:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def missing(self, caller: Caller, most: int) -> list[str]:
+    def missing(self, caller: Caller) -> list[str]:
         """Graphs of the team without one, the newest first."""
         wanted = select(StoredGraph.hash).where(StoredGraph.team_id == caller.team, StoredGraph.embedding.is_(None))
         with self._database.reading() as session:
-            return list(session.scalars(wanted.order_by(StoredGraph.created.desc()).limit(most)))
+            return list(session.scalars(wanted.order_by(StoredGraph.created.desc())))
 
     def keep(self, caller: Caller, graph: str, embedding: Sequence[float]) -> None:
         with self._database.writing() as session:

@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from foretell import __version__
 from foretell.serve import problems
 from foretell.serve.access.guard import Guard
-from foretell.serve.listener import catalog, forecasts, graphs, health, jobs, measurements, pages, roles
+from foretell.serve.listener import catalog, forecasts, graphs, health, jobs, measurements, methods, pages, roles
 from foretell.serve.listener.observed import Observed
 from foretell.serve.listener.pages.frame import problem_page
 from foretell.serve.service import Service
@@ -35,7 +35,7 @@ def make_app(service: Service) -> FastAPI:
     )
     app.state.service = service
     problems.install(app, problem_page)
-    for module in (graphs, forecasts, jobs, measurements, catalog, roles, health, pages):
+    for module in (graphs, forecasts, jobs, measurements, catalog, methods, roles, health, pages):
         app.include_router(module.router)
     app.add_middleware(Observed, service=service)
     app.add_middleware(Guard, is_open=service.is_open)

@@ -13,11 +13,12 @@ from foretell.serve.listener.pages import (
     forecast,
     history,
     job,
+    methods,
     planner,
     signing_in,
     static,
 )
 
 router = APIRouter(include_in_schema=False)
-for module in (static, signing_in, ask, job, forecast, compare, planner, history, devices, accuracy, api):
+for module in (static, signing_in, ask, job, forecast, methods, compare, planner, history, devices, accuracy, api):
     router.include_router(module.router)

@@ -16,7 +16,8 @@ from foretell.serve.listener.pages.frame import page
 router = APIRouter()
 _TITLES: Final = {
     "graphs": "Graphs", "forecasts": "Forecasts", "jobs": "Long work", "measurements": "Measurements",
-    "catalog": "What a question can name", "roles": "Before a question", "health": "For what watches the service",
+    "catalog": "What a question can name", "methods": "Fitted methods", "roles": "Before a question",
+    "health": "For what watches the service",
 }  # fmt: skip
 
 

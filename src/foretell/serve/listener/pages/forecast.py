@@ -16,7 +16,7 @@ from foretell.plans import Plan
 from foretell.serve.database.tables import StoredForecast
 from foretell.serve.jobs.of_graph import ScaleRequest
 from foretell.serve.listener.callers import Member, Reader, ServiceDep
-from foretell.serve.listener.pages import settings
+from foretell.serve.listener.pages import methods, settings
 from foretell.serve.listener.pages.forms import checked, read_form
 from foretell.serve.listener.pages.frame import choose, field, page, part, trouble
 from foretell.serve.listener.pages.job import waiting
@@ -40,7 +40,8 @@ async def report(id: Id, service: ServiceDep, caller: Reader, begin: Share = 0.0
         if problem.status != 409:
             raise
         return page(f"{found.workload} on {found.cluster}", _outdated(found, problem), caller=caller, status=409)
-    return page(f"{found.workload} on {found.cluster}", _links(found) + drawn + _scaling(found), caller=caller)
+    others = methods.to_load(id) if service.methods.listed() else ""
+    return page(f"{found.workload} on {found.cluster}", _links(found) + drawn + others + _scaling(found), caller=caller)
 
 
 @router.get("/forecasts/{id}/timeline")
