@@ -322,6 +322,8 @@ OLD = """
         assert totals.ix[1, 0] == totals.ix[1, "loss"] == 0
     from torchvision.models.resnet import model_zoo
     assert callable(model_zoo.load_url)
+    from PIL import Image, ImageFilter
+    assert Image.new("RGB", (8, 6)).filter(ImageFilter.GaussianBlur(radius=0.1 + torch.rand(1))).size == (8, 6)
 
     class Endless(torch.utils.data.Sampler):
         def __init__(self, dataset):

@@ -12,8 +12,8 @@ from PIL import Image
 
 import foretell
 from foretell.capture.script.ended import Ended
-from foretell.capture.script.guesses import RUNS, Contradicted, Guesses
-from foretell.capture.script.misread import arrays_of_pictures, arrays_too_small, misread_texts
+from foretell.capture.script.guesses import COLUMNS, RUNS, Contradicted, Guesses
+from foretell.capture.script.misread import arrays_of_pictures, arrays_too_small, misread_texts, tables_of_numbers
 from foretell.capture.script.pretend.files import ids
 from foretell.capture.script.pretend.files.arrays import known_array
 from foretell.capture.script.pretend.files.guessed import guessed
@@ -191,6 +191,89 @@ def test_arrays_that_are_too_small_to_cut_from_grow(session: Session) -> None:
     assert made["shape"] == [251, 269, 3]
     assert about == x.about
     assert all(is_made_up(extent) for extent in made["shape"][:2])
+
+
+def test_a_table_that_is_computed_with_has_columns_of_numbers() -> None:
+    guesses = Guesses()
+    guesses.about(COLUMNS, "files")
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        np.zeros(2)[:] = np.array(["00000.jpg", "00001.jpg"], dtype=object)
+    assert tables_of_numbers(ended_by(caught.value), guesses) == {COLUMNS: "numbers"}
+    assert tables_of_numbers(ended_by(ValueError("another")), guesses) == {}
+
+
+POSITIONS = """
+    import glob, os
+    import numpy as np, torch
+    from torch import nn
+
+    class Pairs(torch.utils.data.Dataset):
+        def __init__(self):
+            found = sorted(glob.glob("/data/pairs/masks/**/*.npy", recursive=True))
+            self.masks = [m for m in found if os.path.isfile(os.path.join("/data/pairs/imgs", os.path.basename(m)))]
+
+        def __len__(self):
+            return len(self.masks)
+
+        def __getitem__(self, i):
+            image = np.load(os.path.join("/data/pairs/imgs", os.path.basename(self.masks[i])))
+            return torch.tensor(np.transpose(image, (2, 0, 1))).float()
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.patches = nn.Conv2d(3, 8, 8, 8)
+            self.positions = nn.Parameter(torch.zeros(1, 16, 32, 8))
+
+        def forward(self, x):
+            return self.patches(x).permute(0, 2, 3, 1) + self.positions
+
+    net = Net()
+    with open("/data/weights/net.pth", "rb") as file:
+        net.load_state_dict(torch.load(file))
+    try:
+        steps = torch.load("/data/prepared/steps.tar")["steps"]
+    except FileNotFoundError:
+        print("not there yet")
+        steps = [1] * 7
+    net.cuda()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    for _, x in zip(steps, torch.utils.data.DataLoader(Pairs(), batch_size=2)):
+        net(x.cuda()).sum().backward()
+        optimizer.step()
+"""
+
+
+def test_pictures_have_as_many_features_as_a_net_has_positions(script: Write) -> None:
+    """Masks and pictures of the same names in two folders; what the script makes when it is missing is not made up."""
+    graph = foretell.capture_graph(script(POSITIONS, fake_data=True))
+    assert graph.facts.inputs == (2, 3, 128, 256)
+
+
+SHORT = """
+    import random
+    import torch
+    from torch import nn
+
+    words = {}
+    with open("/data/talk/lines.txt") as file:
+        lines = iter([line.strip().split(" ") for line in file])
+    pairs = [(line, next(lines)) for line in lines]
+    pairs = [pair for pair in pairs if max(map(len, pair)) < 10]
+    for word in [word for pair in pairs for line in pair for word in line]:
+        words.setdefault(word, len(words))
+    model = nn.Embedding(10_000, 8).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(5):
+        batch = [random.choice(pairs)[0] for _ in range(4)]
+        model(torch.tensor([[words[word] % 10_000 for word in line] for line in batch]).cuda()).sum().backward()
+        optimizer.step()
+"""
+
+
+def test_lines_are_short_where_long_ones_are_left_out(script: Write) -> None:
+    graph = foretell.capture_graph(script(SHORT, fake_data=True))
+    assert graph.facts.inputs == (4, 7)
 
 
 def ended_by(error: Exception) -> Ended:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 RUNS: Final = 8  # of one script, at most
+COLUMNS: Final = "columns of tables that no name says"
 
 
 class Contradicted(BaseException):

@@ -11,21 +11,27 @@ from typing import Any, Final
 import numpy as np
 
 from foretell.capture.script.ended import Ended
-from foretell.capture.script.guesses import Guesses
+from foretell.capture.script.guesses import COLUMNS, Guesses
 from foretell.capture.script.meant import SIDES, sides_meant
 from foretell.capture.script.prose import PROSE, QUOTED_WORD, TEXT
 from foretell.capture.script.shapes import LARGER, arrays, free_primes, is_made_up
 
 _NUMBERS: Final = re.compile(r"invalid literal for int|could not convert string to float")
+_NO_NUMBERS: Final = re.compile(r"could not convert string|type numpy\.object_|unsupported operand|not supported for")
 _EMPTY: Final = re.compile(
     r"empty range (for|in) rand|low >= high|stack expects each tensor to be equal size|high <= 0"
 )
+_NOTHING_LEFT: Final = re.compile(r"empty sequence|num_samples|division by zero|index out of range|must be non-empty")
 _SIZES: Final = re.compile(
     r"size|shape|dimension|broadcast|match|divisible|multiple|must be equal|same reduction dim", re.IGNORECASE
 )
 # A layer that is given rows of another length than it takes: of pictures that were made flat, as a rule.
 _FLAT: Final = re.compile(
     r"reduction dim, but got \[\d+, (\d+)\] X \[(\d+), \d+\]|shapes cannot be multiplied \(\d+x(\d+) and (\d+)x"
+)
+# Features of a picture to which a net adds others, for as many positions as it was made for.
+_POSITIONS: Final = re.compile(
+    r"had torch\.Size\(\[([\d, ]+)\]\); but expected shape should be broadcastable to \[([\d, ]+)\]"
 )
 _STRIDES: Final = (1, 2, 4, 8, 16, 32, 64)  # of the last features of a net
 _LONGEST: Final = 3  # sides to one
@@ -46,6 +52,20 @@ def misread_texts(ended: Ended, guesses: Guesses) -> dict[str, Any]:
     texts = [what for what, made in guesses.made.items() if what.startswith(TEXT) and made == "words"]
     is_prose = isinstance(words, str) and (PROSE.search(words) or QUOTED_WORD.search(words))
     return dict.fromkeys(texts[::-1][:1], kind) if is_prose else {}
+
+
+def lines_too_long(ended: Ended, guesses: Guesses) -> dict[str, Any]:
+    """Prose of which nothing is left, as where long sentences are left out: its lines are shorter."""
+    is_empty = isinstance(ended.error, IndexError | ValueError | ZeroDivisionError)
+    if not is_empty or not _NOTHING_LEFT.search(str(ended.error)):
+        return {}
+    return {what: "short" for what, made in guesses.made.items() if what.startswith(TEXT) and made == "words"}
+
+
+def tables_of_numbers(ended: Ended, guesses: Guesses) -> dict[str, Any]:
+    """A table none of whose columns is named, that is computed with: its columns are numbers, not files and labels."""
+    is_computed = isinstance(ended.error, ValueError | TypeError) and _NO_NUMBERS.search(str(ended.error))
+    return {COLUMNS: "numbers"} if is_computed and guesses.made.get(COLUMNS) == "files" else {}
 
 
 def arrays_of_pictures(ended: Ended, guesses: Guesses) -> dict[str, Any]:
@@ -91,6 +111,25 @@ def pictures_of_other_sides(ended: Ended, guesses: Guesses) -> dict[str, Any]:
         for other in (*fitting, [width, height], list(_SQUARE)) if what == SIDES else (*fitting, sides[::-1]):
             if guesses.is_new(what, other):
                 return {what: other}
+    return {}
+
+
+def arrays_of_other_sides(ended: Ended, guesses: Guesses) -> dict[str, Any]:
+    """Pictures in arrays, of whose features a net wants more or fewer: as large as gives it what it has positions for."""
+    if (found := _POSITIONS.search(str(ended.error))) is None:
+        return {}
+    wanted, got = ([int(number) for number in part.split(",")] for part in found.groups())
+    differ = [(a, b) for a, b in zip(got, wanted, strict=False) if a != b and b != 1]
+    if len(wanted) != len(got) or len(differ) != 2:
+        return {}
+    have, want = (list(each) for each in zip(*differ, strict=True))
+    for about, made in arrays(guesses).items():
+        shape = made["shape"]
+        for at in range(len(shape) - 1):
+            sides = shape[at : at + 2]
+            strides = [s for s in _STRIDES for r in (math.floor, math.ceil) if [r(side / s) for side in sides] == have]
+            if strides and all(map(is_made_up, sides)):
+                return {about: {**made, "shape": [*shape[:at], *(n * strides[0] for n in want), *shape[at + 2 :]]}}
     return {}
 
 

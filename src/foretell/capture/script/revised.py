@@ -12,10 +12,13 @@ from foretell.capture.reads import OWN, is_library
 from foretell.capture.script.ended import Ended
 from foretell.capture.script.guesses import Guesses
 from foretell.capture.script.misread import (
+    arrays_of_other_sides,
     arrays_of_pictures,
     arrays_too_small,
+    lines_too_long,
     misread_texts,
     pictures_of_other_sides,
+    tables_of_numbers,
 )
 from foretell.capture.script.shapes import arrays, ranked, replaced, with_rank
 from foretell.capture.script.taking import contradictions, taken_apart
@@ -130,6 +133,6 @@ def _another_rank(about: str, guesses: Guesses) -> _Shown:
 
 
 _FINDERS: Final[tuple[Callable[[Ended, Guesses], _Shown], ...]] = (
-    _former_indices, misread_texts, arrays_of_pictures, _refused_tensors, _unknown_names, arrays_too_small, _other_kinds,
-    pictures_of_other_sides, unread,
+    _former_indices, misread_texts, tables_of_numbers, arrays_of_pictures, arrays_of_other_sides, _refused_tensors,
+    _unknown_names, arrays_too_small, _other_kinds, pictures_of_other_sides, lines_too_long, unread,
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Names that albumentations, SciPy and scikit-image had when a script was written: sizes of what comes out are as then."""
+"""What Pillow, albumentations, SciPy and scikit-image took when a script was written: sizes of what comes out are as then."""
 
 from __future__ import annotations
 
@@ -24,15 +24,31 @@ _DROPPED: Final[Mapping[str, str]] = {
 _SCORES: Final = {"compare_psnr": "peak_signal_noise_ratio", "compare_ssim": "structural_similarity",
                   "compare_mse": "mean_squared_error"}  # fmt: skip
 _SSIM: Final = "structural_similarity"
+_BLURS: Final = ("GaussianBlur", "BoxBlur")
 _CROPS: Final = ("RandomResizedCrop", "RandomSizedCrop")
 
 
 def install(session: Session) -> None:
+    once_imported("PIL.ImageFilter", _blurs)
     once_imported("albumentations", _albumentations)
     once_imported("scipy.misc", _scipy)
     provide(lambda name: name == "scipy.misc", _scipy_misc)
     once_imported("skimage.measure", _skimage)
     once_imported("skimage.metrics", lambda m: setattr(m, _SSIM, _of_channels(getattr(m, _SSIM))))
+
+
+def _blurs(module: Any) -> None:
+    """Their radius may be anything that a number can be made of, such as a tensor."""
+    for kind in (getattr(module, name) for name in _BLURS):
+        kind.__init__ = _of_a_number(kind.__init__)
+
+
+def _of_a_number(start: Any) -> Any:
+    @functools.wraps(start)
+    def init(self: Any, radius: Any = 2) -> None:
+        start(self, radius if isinstance(radius, int | float | tuple | list) else float(radius))
+
+    return init
 
 
 def _scipy_misc(name: str) -> types.ModuleType:

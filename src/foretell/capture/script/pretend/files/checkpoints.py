@@ -183,6 +183,7 @@ def _is_in_place(file: Any) -> bool:
         return True
     if isinstance(file, io.BytesIO):
         return bytes(file.getbuffer()[: len(IN_PLACE)]) == IN_PLACE
+    file = getattr(file, "name", file) if isinstance(file, io.IOBase) else file  # opened by the script
     if not isinstance(file, str | os.PathLike):
         return False
     path = overlay.found(file)

@@ -42,6 +42,7 @@ from foretell.capture.script.session import Session
 RATE: Final = 16_000  # of a sound, each second
 SECONDS: Final = 4
 _TABLE_ROWS: Final = 4096
+_SHORT: Final = 8  # words of a line that no filter for long ones leaves out
 _LISTS: Final = re.compile(
     r"os\.path\.join|imread|Image\.open|\.jpe?g|\.png|\.wav|\.npy|im(a?)ge?_?|filename|file_?path|filelist|ids\b",
     re.IGNORECASE,
@@ -63,16 +64,16 @@ _LETTERS: Final = string.ascii_letters + " !$&',-.3:;?"
 
 
 @functools.cache
-def prose(separator: str = "") -> str:
-    """A text of a megabyte: lines of twenty words, many different ones, and 65 different characters.
+def prose(separator: str = "", words: int = 20) -> str:
+    """A text of a megabyte, where lines have twenty words: many different ones, and 65 different characters.
 
     With a separator each line has a sentence on either side of it, as of two languages.
     """
     plain = WORDS.split()
     lines = []
-    for i in range(10_000):
+    for i in range(9_999):  # with the letters 10,000: as often as not two lines belong together
         rare = "".join(string.ascii_lowercase[(i // 26**k + 3 * k) % 26] for k in range(3))
-        lines.append(" ".join([rare.capitalize(), *plain[i % 7 : i % 7 + 13], rare + "s", *plain[:4]]) + ".")
+        lines.append(" ".join([rare.capitalize(), *plain[i % 7 : i % 7 + words - 7], rare + "s", *plain[:4]]) + ".")
     lines.append(_LETTERS)
     return "\n".join(f"{line}{separator}{line}" if separator else line for line in lines) + "\n"
 
@@ -286,10 +287,11 @@ class Contents:
         ):
             return lines.list_of_files(self._session, path, source, source_of(frame.f_code.co_filename))
         decides = bool(_VOCABULARIES.search(source_of(frame.f_code.co_filename)))
-        assumed = "65 characters, 10,000 lines of about twenty words" if decides else "words"
+        words = _SHORT if kind == "short" else 20
+        assumed = f"65 characters, 10,000 lines of about {words} words" if decides else "words"
         self._session.stand_in(f"text of {path}", assumed, decides_size=decides)
         parts = re.search(r"""split\((["'])(\\t|\|\|\||\|)\1""", source)
-        return Text(prose(parts[2].replace("\\t", "\t") if parts else ""), path)
+        return Text(prose(parts[2].replace("\\t", "\t") if parts else "", words), path)
 
     def _vocabulary(self, path: str, ending: str) -> io.StringIO:
         words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<pad>", "<unk>", "<s>", "</s>", "<eos>", *WORDS.split()]

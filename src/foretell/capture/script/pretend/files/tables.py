@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from foretell.capture.reads import is_library
+from foretell.capture.script.guesses import COLUMNS
 from foretell.capture.script.pretend import overlay
 from foretell.capture.script.pretend.files.callers import (
     endings_in,
@@ -27,6 +28,7 @@ from foretell.capture.script.pretend.files.unknown import value_of
 from foretell.capture.script.session import Session
 
 _ROWS: Final = 4096
+_FEATURES: Final = 31  # columns of numbers, of a table of which no column is named
 _READERS: Final = (
     "read_csv",
     "read_table",
@@ -46,7 +48,7 @@ _DATES: Final = ("date", "datetime", "timestamp", "time")
 
 def install(session: Session, pandas: Any) -> None:
     _let_arrays_be_written(pandas)
-    table = _table_class(pandas)
+    table = _table_class(session, pandas)
     for name in _READERS:
         if hasattr(pandas, name):
             setattr(pandas, name, _reading(session, pandas, table, getattr(pandas, name)))
@@ -155,7 +157,7 @@ class _Row:
         return getattr(self._row, name) if hasattr(self._row, name) else self[name]
 
 
-def _table_class(pandas: Any) -> Any:
+def _table_class(session: Session, pandas: Any) -> Any:
     class Table(pandas.DataFrame):  # type: ignore[misc]
         """A table of which a column is made when it is named."""
 
@@ -178,9 +180,10 @@ def _table_class(pandas: Any) -> Any:
                 return self[name]
 
         def _named(self) -> Any:
-            """With some columns: a name and a label, where none was named."""
+            """With some columns where none was named: a file and a label, or numbers where a run has failed with those."""
             if not len(super().columns):
-                for name in ("filename", "label"):
+                numbers = session.guesses.about(COLUMNS, "files") == "numbers"
+                for name in map(str, range(_FEATURES)) if numbers else ("filename", "label"):
                     super().__setitem__(name, column(pandas, name, len(self)))
             return self
 

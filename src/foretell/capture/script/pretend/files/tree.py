@@ -81,6 +81,11 @@ class MissingFolders:
         folder, name = os.path.split(os.path.abspath(path))
         return name in self._listed.get(folder, {}).values()
 
+    def _has_partner(self, path: str) -> bool:
+        """Whether a listing, of its folder or of another, has given its name, as an image and its mask have the same."""
+        name = os.path.basename(path)
+        return any(name in names.values() for names in self._listed.values())
+
     def _is_wanted(self, path: Any, frame: types.FrameType | None) -> bool:
         """As `is_missing_data`, of a folder that is listed, or without which the script would end."""
         if frame is None or isinstance(path, int) or overlay.is_ours(path) or self.is_missing_data(path, frame):
@@ -102,7 +107,7 @@ class MissingFolders:
                 file = self._is_file(text) or kinds.is_no_data(text)
                 if kinds.is_no_data(text) and not self._was_listed(text):
                     raise
-                if file and kinds.is_cache(text) and not (self._is_prepared(text) or self._was_listed(text)):
+                if file and kinds.is_cache(text) and not (self._is_prepared(text) or self._has_partner(text)):
                     self._note_absence(text)
                     raise
                 return status(file)
