@@ -76,6 +76,10 @@ def test_what_was_stood_in_for_may_be_at_fault(script: Write) -> None:
     ("line", "words"),
     [
         ("torch.optim.SGD([torch.zeros(1)], lr=1, t_mul=2)", r"written for another version of torch than .*t_mul"),
+        (
+            "import io, msgpack; msgpack.load(io.BytesIO(b'a'), encoding='utf8')",
+            r"another version of msgpack than .*encoding",
+        ),
         ("own(2, 3)", r"line 4 of .*own\(\) takes 1 positional argument.*the script's own"),
         ("print(nowhere)", r"line 4 of .*NameError.*the script's own"),
     ],

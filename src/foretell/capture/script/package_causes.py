@@ -16,6 +16,7 @@ _MODULE_LACKS: Final = re.compile(r"(?:partially initialized )?module '([\w.]+)'
 _TAKES: Final = re.compile(
     r"(?P<name>[\w.<>]+)\(\) (got (an unexpected keyword argument|some positional-only arguments|multiple values)|takes |missing )"
 )
+_KEYWORD: Final = re.compile(r"unexpected keyword argument '(\w+)'")
 
 
 def not_fetched(ended: Ended) -> Fault | None:
@@ -96,9 +97,12 @@ def other_arguments(ended: Ended) -> Fault | None:
     error, at = ended.error, ended.place
     if not isinstance(error, TypeError) or at is None or not (found := _TAKES.match(str(error))):
         return None
-    if ended.frames[-1].filename != at.filename:
+    if ended.frames[-1].filename == at.filename:
+        package = _package_of(found["name"].removesuffix(".__init__").rpartition(".")[2], ended)
+    elif (keyword := _KEYWORD.search(str(error))) is None or not re.search(rf"\b{keyword[1]}\s*=", at.line or ""):
         return None  # a library calls it
-    package = _package_of(found["name"].removesuffix(".__init__").rpartition(".")[2], ended)
+    elif not (package := _distribution(_top_of(ended.frames[-1].filename))):  # which passes on what the script gives it
+        return None
     if not package:
         return of_the_script(ended)
     version = importlib.metadata.version(package)
@@ -124,6 +128,15 @@ def _package_of(name: str, ended: Ended) -> str:
     module = str(getattr(thing, "__module__", "")).partition(".")[0]
     if "site-packages" not in (getattr(sys.modules.get(module), "__file__", None) or ""):
         return ""
+    return _distribution(module)
+
+
+def _top_of(path: str) -> str:
+    """The package of a library that a file is of."""
+    return path.rpartition("site-packages/")[2].partition("/")[0].removesuffix(".py")
+
+
+def _distribution(module: str) -> str:
     return (importlib.metadata.packages_distributions().get(module) or [""])[0]
 
 
