@@ -181,13 +181,13 @@ class CostModel:
             names = [operator_of(s.name).like or s.name for s in run]
             errors, own = np.zeros(len(run)), self._as_measured(device)
             if self.device in (device.name, ""):
-                descriptions = [describe(s, own, tf32=tf32) for s in run]
-                by_trees = zip(run, self.operators.seconds(names, descriptions).tolist(), strict=True)
+                alone = self.operators.alone(run, own, tf32=tf32)
                 attained = self.generations.attained
-                seconds = np.array([beyond_trees(s, t, own, own, attained) for s, t in by_trees])
-                families = [d.family for d in descriptions]
+                by_trees = zip(run, alone, strict=True)
+                seconds = np.array([beyond_trees(s, a.seconds, own, own, attained) for s, a in by_trees])
+                families = [a.family for a in alone]
                 if self.operator_errors is not None:
-                    errors = self.operator_errors.of(names, descriptions)
+                    errors = self.operator_errors.of(names, [describe(s, own, tf32=tf32) for s in run])
             if device != own:
                 seconds, families = transferred(run, own, self.operators, device, self.generations, tf32=tf32)
             seconds = np.hypot(seconds, [further_seconds(s, device) for s in fresh])  # hidden by the product, in part

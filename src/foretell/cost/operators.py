@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -18,6 +19,7 @@ import numpy.typing as npt
 
 from foretell.cost.features import Description, describe
 from foretell.cost.files import load_arrays, reading, save_arrays
+from foretell.cost.recurrent import by_sequences, never_less
 from foretell.cost.trees import Trees
 from foretell.errors import ModelError
 from foretell.graph import Signature
@@ -96,10 +98,15 @@ class OperatorModels:
         if len(known) > REMEMBERED:
             known = self._known[own, tf32] = {}  # a new one: other threads read the old
         if fresh := list(dict.fromkeys(s for s in signatures if s not in known)):
-            described = [describe(s, own, tf32=tf32) for s in fresh]
-            seconds = self.seconds([operator_of(s.name).like or s.name for s in fresh], described).tolist()
-            for s, each, description in zip(fresh, seconds, described, strict=True):
-                known[s] = Alone(each, description.family)
+            series = {s: by_sequences(s) for s in fresh if operator_of(s.name).family == "rnn"}
+            asked = list(dict.fromkeys([*fresh, *chain.from_iterable(series.values())]))
+            described = {s: describe(s, own, tf32=tf32) for s in asked}
+            names = [operator_of(s.name).like or s.name for s in asked]
+            seconds = dict(zip(asked, self.seconds(names, list(described.values())).tolist(), strict=True))
+            taken = seconds | {
+                s: never_less([seconds[each] for each in near], near.index(s)) for s, near in series.items()
+            }
+            known.update((s, Alone(taken[s], described[s].family)) for s in fresh)
         return [known[s] for s in signatures]
 
     def seconds(self, names: Sequence[str], descriptions: Sequence[Description]) -> Floats:
