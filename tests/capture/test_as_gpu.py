@@ -273,10 +273,10 @@ def test_packed_sequences_are_one_cudnn_call_too() -> None:
     class Packed(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.lstm = nn.LSTM(8, 6)
+            self.linear, self.lstm = nn.Linear(8, 8), nn.LSTM(8, 6)
 
         def forward(self, batch: Any) -> torch.Tensor:
-            packed = nn.utils.rnn.pack_padded_sequence(batch["x"], batch["lengths"])
+            packed = nn.utils.rnn.pack_padded_sequence(self.linear(batch["x"]), batch["lengths"])
             padded, lengths = nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], total_length=7)
             assert padded.shape == (7, 3, 6)
             assert lengths.tolist() == batch["lengths"].tolist()
@@ -284,6 +284,10 @@ def test_packed_sequences_are_one_cudnn_call_too() -> None:
 
     graph = capture(workload(Packed, lambda: {"x": torch.randn(5, 3, 8), "lengths": torch.tensor([5, 3, 2])}))
     assert the(graph, "_cudnn_rnn").signature.argument("batch_sizes") == (3, 3, 2, 1, 1)
+    copies = [
+        op.signature.inputs[0].shape for op in graph.ops if op.signature.name == "aten.copy_" and op.phase == "backward"
+    ]
+    assert copies[-5:] == [(3, 8), (3, 8), (2, 8), (1, 8), (1, 8)]  # gradients of what was packed, place by place
 
 
 def test_a_transformer_layer_takes_the_same_road_in_inference() -> None:

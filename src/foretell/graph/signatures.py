@@ -47,6 +47,12 @@ _PATTERNS: Final[dict[str, str]] = {
     "index index_select gather scatter index_put index_add roll upsample_bilinear2d": "* -> *",
     "max_pool2d": "* -> * ..",
 }
+_OF_ENGINES: Final = {  # kernels of fused trainers
+    "rotary gated_backward cross_entropy_backward compiled_cross_entropy_backward dropout_add fp8_cast": "* -> ..",
+    "permute_rows unpermute_rows sum_rows weighted_gate latent_queries latent_keys": "* -> ..",
+    "weighted_gated_backward": "* * -> ..",
+    "latent_keys_backward": "ab. -> ..",
+}
 _OF_FAMILY: Final[Mapping[Family, str]] = {
     "attention": "query:bhqd key:bgsd value:bgse -> * ..",
     "attention_backward": "query:bhqd key:bgsd value:bgse -> * ..",
@@ -175,7 +181,12 @@ def _parsed(text: str) -> tuple[Pattern, ...]:
     return tuple((tokens(ins), tokens(outs)) for ins, _, outs in (p.partition("->") for p in text.split("|")))
 
 
-_BY_NAME: Final = {f"aten.{name}": _parsed(text) for names, text in _PATTERNS.items() for name in names.split()}
+_BY_NAME: Final = {
+    f"{package}.{name}": _parsed(text)
+    for package, patterns in (("aten", _PATTERNS), ("foretell", _OF_ENGINES))
+    for names, text in patterns.items()
+    for name in names.split()
+}
 _BY_FAMILY: Final = {family: _parsed(text) for family, text in _OF_FAMILY.items()}
 _REDUCING: Final = frozenset(f"aten.{name}" for name in _REDUCES)
 

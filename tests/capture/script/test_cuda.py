@@ -35,14 +35,21 @@ GAN = """
     assert torch.zeros(3).cuda().new_tensor([1.0]).is_cuda
     number = maker(torch.randn(4, 10).cuda()).mean()
     assert torch.Tensor([[number, number]]).shape == (1, 2) and torch.Tensor([number]).shape == (1,)
+    chosen = torch.LongTensor([[number.argmax(), 3]])
+    assert isinstance(chosen, torch.LongTensor) and not isinstance(chosen, torch.FloatTensor)
+    assert chosen.shape == (1, 2) and chosen.type() == "torch.LongTensor" and torch.LongTensor(2, 3).shape == (2, 3)
 
     # Modules that find their sizes, and sequences of many lengths
     lazy = nn.Sequential(nn.LazyLinear(8), nn.ReLU()).to("cuda")
     assert lazy(torch.randn(3, 5).cuda()).is_cuda and lazy[0].weight.shape == (8, 5) and lazy[0].weight.is_cuda
-    packed = nn.utils.rnn.pack_padded_sequence(torch.randn(2, 4, 3).cuda(), [4, 2], batch_first=True)
+    padded = torch.randn(2, 4, 3).cuda().requires_grad_()
+    packed = nn.utils.rnn.pack_padded_sequence(padded, [4, 2], batch_first=True)
     assert packed.batch_sizes.tolist() == [2, 2, 1, 1] and packed.data.shape == (6, 3) and packed.data.is_cuda
     out, _ = nn.GRU(3, 5, batch_first=True).cuda()(packed)
-    assert nn.utils.rnn.pad_packed_sequence(out, batch_first=True)[0].shape == (2, 4, 5)
+    unpacked = nn.utils.rnn.pad_packed_sequence(out, batch_first=True)[0]
+    assert unpacked.shape == (2, 4, 5)
+    unpacked.sum().backward()
+    assert padded.grad.shape == (2, 4, 3) and padded.grad.is_cuda
 
     # Devices by their number, and what is done between several of them
     import copy, pickle

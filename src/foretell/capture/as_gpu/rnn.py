@@ -133,12 +133,23 @@ def _pad_packed_sequence(
     return (out.transpose(0, 1) if batch_first else out), lengths
 
 
+def _pack_padded_sequence_backward(gradient: Tensor, shape: Any, batch_sizes: Tensor, batch_first: bool) -> Tensor:
+    """As torch does it, one copy for each place of a sequence."""
+    sizes = [int(size) for size in batch_sizes.tolist()]
+    longest, sequences = (shape[1], shape[0]) if batch_first else (shape[0], shape[1])
+    out = gradient.new_zeros(longest, sequences, *shape[2:])
+    for place, part in enumerate(gradient.split(sizes)):
+        out[place].narrow(0, 0, sizes[place]).copy_(part)
+    return out.transpose(0, 1) if batch_first else out
+
+
 COMPOSITES: Final[dict[str, Callable[..., Any]]] = {
     **{f"{name}.input": partial(_rnn, mode) for name, mode in _MODES.items()},
     **{f"{name}.data": partial(_packed_rnn, mode) for name, mode in _MODES.items()},
     "lstm_cell": _lstm_cell,
     "gru_cell": _gru_cell,
     "_pad_packed_sequence": _pad_packed_sequence,
+    "_pack_padded_sequence_backward": _pack_padded_sequence_backward,
 }
 SHAPES: Final[dict[str, Callable[..., Any]]] = {
     "_cudnn_rnn": _rnn_shapes,

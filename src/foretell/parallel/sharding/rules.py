@@ -172,6 +172,8 @@ def _check_whole_rows(cuts: Cuts, signature: Signature) -> None:
 def weighted_gated_backward(signature: Signature, cuts: Cuts) -> Outputs:
     """A row's weight has a term of its gradient from each feature."""
     features = [(i, x) for i, x in enumerate(signature.outputs) if x.shape[-1:] != (1,) and len(x.shape) > 1]
+    if any(1 + i >= len(cuts) for i, _ in features):
+        raise CannotShard(f"{signature.name} makes more gradients of features than it has features")
     columns = cuts[0] is not None and cuts[0].dim > 0
     if columns or cuts[0] is None:
         _check_whole_rows(cuts[1:], signature)
@@ -186,7 +188,8 @@ def latent_keys_backward(signature: Signature, cuts: Cuts) -> Outputs:
     """Gradients of keys and values; that of the positions, which all heads share, is a sum over heads."""
     cut = cuts[0]
     heads = cut is not None and cut.dim == 1
-    return [cut if x.shape[1] == signature.inputs[0].shape[1] else PARTIAL if heads else cut for x in signature.outputs]
+    count = signature.inputs[0].shape[1:2]
+    return [cut if x.shape[1:2] == count else PARTIAL if heads else cut for x in signature.outputs]
 
 
 @shards("aten.embedding_dense_backward")

@@ -38,8 +38,31 @@ class _OnDevice(type):
         return f"torch.cuda.{cls.__name__}"
 
 
+class _OnHost(type):
+    """The type of those on the host: numbers are read out of tensors in a list, as `torch.tensor` does."""
+
+    of_torch: Any
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        return cls.of_torch(*_with_numbers(args), **kwargs)
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        return isinstance(value, cls.of_torch)
+
+    def __str__(cls) -> str:
+        return str(cls.of_torch)
+
+
+def _with_numbers(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Arguments of a constructor, of which the first may be a list with tensors in it."""
+    listed = bool(args) and isinstance(args[0], list | tuple) and not isinstance(args[0], torch.Size)
+    return (numbers_in(args[0]), *args[1:]) if listed else args
+
+
 def install(session: Session) -> None:
     for name, dtype in _DTYPES.items():
+        own = {"of_torch": getattr(torch, name), "dtype": dtype, "is_cuda": False, "__module__": "torch"}
+        setattr(torch, name, _OnHost(name, (), own))
         setattr(torch.cuda, name, _OnDevice(name, (), {"dtype": dtype, "is_cuda": True, "__module__": "torch.cuda"}))
     _convert_by_type(session.place)
     _make_like(session.place)
@@ -117,9 +140,7 @@ def _make_by_default() -> None:
     def new(cls: Any, *args: Any, **kwargs: Any) -> Any:
         if cls is torch.Tensor and kwargs.keys() <= {"device"} and on_device[-1]:
             return made(torch.get_default_dtype(), *args)
-        if cls is torch.Tensor and args and isinstance(args[0], list | tuple) and not isinstance(args[0], torch.Size):
-            args = numbers_in(args[0]), *args[1:]
-        return make(cls, *args, **kwargs)
+        return make(cls, *(_with_numbers(args) if cls is torch.Tensor else args), **kwargs)
 
     def set_default_tensor_type(kind: Any) -> None:
         dtype, there = parsed(kind)
