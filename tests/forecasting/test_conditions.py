@@ -41,6 +41,8 @@ def test_a_loader_that_is_too_slow_sets_the_pace_and_is_named() -> None:
     assert fast.step_time.seconds == free.step_time.seconds
     with pytest.raises(InputError, match="more than 0"):
         Conditions(loader=0)
+    with pytest.raises(InputError, match=r"loader must be samples per second.*got 'x'"):
+        Conditions(loader="x")  # type: ignore[arg-type]
 
 
 def test_a_loader_feeds_every_micro_step() -> None:

@@ -193,6 +193,7 @@ def rows(*shape: int) -> Layout:
         ("avg_pool2d", [()], [()], {}),
         ("upsample_bilinear2d", [()], [()], {}),
         ("zeros", [], [], {}),
+        ("_to_copy", [], [(2, 3)], {}),
     ],
 )  # fmt: skip
 def test_operators_are_called_as_they_can_be(
@@ -201,6 +202,15 @@ def test_operators_are_called_as_they_can_be(
     layouts = tuple(rows(*shape) for shape in inputs), tuple(rows(*shape) for shape in outputs)
     with pytest.raises(ValueError, match=name):
         check_signature(Signature(f"aten.{name}.default", *layouts, tuple(arguments.items())))
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs"),
+    [("compiled_cross_entropy_backward", []), ("weighted_gated_backward", [(2, 3)]), ("latent_keys_backward", [(2,)])],
+)
+def test_kernels_of_fused_trainers_are_called_as_they_can_be(name: str, inputs: list[tuple[int, ...]]) -> None:
+    with pytest.raises(ValueError, match=name):
+        check_signature(Signature(f"foretell.{name}.default", tuple(rows(*shape) for shape in inputs), (rows(2, 3),)))
 
 
 @pytest.mark.parametrize("facts", [{}, {"traffic": 8}, {"traffic": "8", "flops": 1.0}, {"traffic": -1, "flops": 1.0}])

@@ -61,5 +61,6 @@ class Conditions:
             ("expert_skew", 1.0, 1e6, "at least 1, which is even, and at most 1e6"),
             ("trainer", 0.0, 1e3, "a part of the step of at least 0, which is nothing, and at most 1000"),
         ):
-            if (value := getattr(self, name)) is not None and not isinstance(value, str):
+            named = name == "trainer" and isinstance(self.trainer, str)
+            if (value := getattr(self, name)) is not None and not named:
                 check_number(name, value, allowed, InputError, least=low, most=high)

@@ -46,6 +46,7 @@ _PATTERNS: Final[dict[str, str]] = {
     "cat stack slice_backward select_backward": "* -> s.",
     "index index_select gather scatter index_put index_add roll upsample_bilinear2d": "* -> *",
     "max_pool2d": "* -> * ..",
+    "_to_copy clone": "* -> *",
 }
 _OF_ENGINES: Final = {  # kernels of fused trainers
     "rotary gated_backward cross_entropy_backward compiled_cross_entropy_backward dropout_add fp8_cast": "* -> ..",

@@ -206,6 +206,17 @@ def test_plots_are_made_as_with_an_older_matplotlib() -> None:
     former_plots.canvas(canvas)
     assert canvas.FigureCanvasAgg().tostring_rgb() == bytes((0, 1, 2, 4, 5, 6))
 
+    class Axes:
+        def imshow(self, x: Any) -> str:
+            if x.shape[-1] != 3:
+                raise TypeError(f"Invalid shape {x.shape} for image data")
+            return "drawn"
+
+    axes: Any = types.ModuleType("matplotlib.axes")
+    axes.Axes = Axes
+    former_plots.pictures(axes)
+    assert [Axes().imshow(np.zeros((2, 2, count))) for count in (3, 71)] == ["drawn", None]
+
 
 def test_a_module_that_imports_its_parts_as_they_are_asked_for_is_not_asked() -> None:
     """transformers 4.46 asks for its integrations while what those import is half imported."""

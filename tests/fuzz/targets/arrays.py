@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import tempfile
 from functools import cache
@@ -76,7 +77,8 @@ def _change(rng: random.Random, arrays: dict[str, np.ndarray]) -> None:
         case _ if name in NAMES:
             arrays[name] = np.frombuffer(rng.choice(TEXTS), dtype=np.uint8)
         case _ if array.size:
-            array.flat[rng.randrange(array.size)] = rng.choice(FLOATS)
+            with contextlib.suppress(ValueError, OverflowError):  # no such whole number
+                array.flat[rng.randrange(array.size)] = rng.choice(FLOATS)
             arrays[name] = array
 
 

@@ -75,7 +75,7 @@ def _convolution_values(s: Signature, x: Layout, weight: Layout, out: Layout, de
     stride, dilation = ints(s.argument("stride")) or (1,), ints(s.argument("dilation")) or (1,)
     depth = into * math.prod(kernel)
     channels_last = is_channels_last(x) or is_channels_last(weight)
-    given = (x, weight) if out is s.outputs[0] else (x, weight, out)
+    given = (x, weight) if s.outputs and out is s.outputs[0] else (x, weight, out)
     return {
         "type": _compute_type(s, device, tf32), "groups": log(groups), "depthwise": float(groups > 1 and into == 1),
         "multiplier": log(onto), "kernel": log(math.prod(kernel)), "kernel_first": float(kernel[0] if kernel else 1),
