@@ -38,6 +38,7 @@ GAN = """
     chosen = torch.LongTensor([[number.argmax(), 3]])
     assert isinstance(chosen, torch.LongTensor) and not isinstance(chosen, torch.FloatTensor)
     assert chosen.shape == (1, 2) and chosen.type() == "torch.LongTensor" and torch.LongTensor(2, 3).shape == (2, 3)
+    assert torch.LongTensor(np.zeros((2, 3))).shape == (2, 3) and torch.DoubleTensor(np.ones(2)).sum() == 2
 
     # Modules that find their sizes, and sequences of many lengths
     lazy = nn.Sequential(nn.LazyLinear(8), nn.ReLU()).to("cuda")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from numbers import Integral
 from typing import Any, Final
 
+import numpy as np
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
@@ -42,8 +43,11 @@ class _OnHost(type):
     """The type of those on the host: numbers are read out of tensors in a list, as `torch.tensor` does."""
 
     of_torch: Any
+    dtype: torch.dtype
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        if args and isinstance(args[0], np.ndarray):  # which torch would go through number by number
+            return torch.tensor(np.asarray(args[0]), dtype=cls.dtype)
         return cls.of_torch(*_with_numbers(args), **kwargs)
 
     def __instancecheck__(cls, value: Any) -> bool:
