@@ -13,7 +13,13 @@ from PIL import Image
 import foretell
 from foretell.capture.script.ended import Ended
 from foretell.capture.script.guesses import COLUMNS, RUNS, Contradicted, Guesses
-from foretell.capture.script.misread import arrays_of_pictures, arrays_too_small, misread_texts, tables_of_numbers
+from foretell.capture.script.misread import (
+    arrays_of_pictures,
+    arrays_too_small,
+    extents_in_words,
+    misread_texts,
+    tables_of_numbers,
+)
 from foretell.capture.script.pretend.files import ids
 from foretell.capture.script.pretend.files.arrays import known_array
 from foretell.capture.script.pretend.files.guessed import guessed
@@ -274,6 +280,15 @@ SHORT = """
 def test_lines_are_short_where_long_ones_are_left_out(script: Write) -> None:
     graph = foretell.capture_graph(script(SHORT, fake_data=True))
     assert graph.facts.inputs == (4, 7)
+
+
+def test_two_shapes_that_an_error_names_become_one(session: Session) -> None:
+    x = guessed(session, "x.npy", [61, 67])
+    words = "ground truth has different shape (torch.Size([2, 1, 61, 67])) from input (torch.Size([2, 1, 61, 1024]))"
+    assert extents_in_words(ended_by(AssertionError(words)), session.guesses) == {
+        x.about: {"shape": [61, 1024], "dtype": "float32"}
+    }
+    assert extents_in_words(ended_by(AssertionError("Size([2, 3]) is not Size([2, 4])")), session.guesses) == {}
 
 
 def ended_by(error: Exception) -> Ended:

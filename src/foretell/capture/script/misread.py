@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -14,7 +15,7 @@ from foretell.capture.script.ended import Ended
 from foretell.capture.script.guesses import COLUMNS, Guesses
 from foretell.capture.script.meant import SIDES, sides_meant
 from foretell.capture.script.prose import PROSE, QUOTED_WORD, TEXT
-from foretell.capture.script.shapes import LARGER, arrays, free_primes, is_made_up
+from foretell.capture.script.shapes import LARGER, arrays, free_primes, is_made_up, replaced
 
 _NUMBERS: Final = re.compile(r"invalid literal for int|could not convert string to float")
 _NO_NUMBERS: Final = re.compile(r"could not convert string|type numpy\.object_|unsupported operand|not supported for")
@@ -29,6 +30,7 @@ _SIZES: Final = re.compile(
 _FLAT: Final = re.compile(
     r"reduction dim, but got \[\d+, (\d+)\] X \[(\d+), \d+\]|shapes cannot be multiplied \(\d+x(\d+) and (\d+)x"
 )
+_SHAPE: Final = re.compile(r"Size\(\[([\d, ]+)\]\)|shape \(([\d, ]+)\)")
 # Features of a picture to which a net adds others, for as many positions as it was made for.
 _POSITIONS: Final = re.compile(
     r"had torch\.Size\(\[([\d, ]+)\]\); but expected shape should be broadcastable to \[([\d, ]+)\]"
@@ -131,6 +133,22 @@ def arrays_of_other_sides(ended: Ended, guesses: Guesses) -> dict[str, Any]:
             if strides and all(map(is_made_up, sides)):
                 return {about: {**made, "shape": [*shape[:at], *(n * strides[0] for n in want), *shape[at + 2 :]]}}
     return {}
+
+
+def extents_in_words(ended: Ended, guesses: Guesses) -> dict[str, Any]:
+    """A library that names two shapes which should be one: of two extents, the one that was made up becomes the other."""
+    if not isinstance(ended.error, AssertionError | ValueError | RuntimeError):
+        return {}
+    shapes = [
+        [int(number) for number in re.findall(r"\d+", found)]
+        for found in map("".join, _SHAPE.findall(str(ended.error)))
+    ]
+    shown: dict[str, Any] = {}
+    for one, other in pairwise(shapes):
+        for a, b in zip(one, other, strict=False) if len(one) == len(other) else ():
+            if is_made_up(a) != is_made_up(b):
+                shown |= replaced(guesses, *((a, b) if is_made_up(a) else (b, a)))
+    return shown
 
 
 def _sides_made_flat(words: str, sides: list[int]) -> Iterator[list[int]]:

@@ -15,6 +15,7 @@ from foretell.capture.script.misread import (
     arrays_of_other_sides,
     arrays_of_pictures,
     arrays_too_small,
+    extents_in_words,
     lines_too_long,
     misread_texts,
     pictures_of_other_sides,
@@ -134,5 +135,6 @@ def _another_rank(about: str, guesses: Guesses) -> _Shown:
 
 _FINDERS: Final[tuple[Callable[[Ended, Guesses], _Shown], ...]] = (
     _former_indices, misread_texts, tables_of_numbers, arrays_of_pictures, arrays_of_other_sides, _refused_tensors,
-    _unknown_names, arrays_too_small, _other_kinds, pictures_of_other_sides, lines_too_long, unread,
+    _unknown_names, arrays_too_small, _other_kinds, extents_in_words, pictures_of_other_sides, lines_too_long,
+    unread,
 )  # fmt: skip
