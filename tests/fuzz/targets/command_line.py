@@ -179,7 +179,7 @@ def _nothing_long() -> Iterator[None]:
     def refuse(*args: Any, **settings: Any) -> NoReturn:
         raise InputError("a fuzzed command line measures and learns nothing.")
 
-    def look_up(source: str, settings: dict[str, str]) -> NoReturn:
+    def look_up(source: str, settings: dict[str, str], *how: Any) -> NoReturn:
         if not source.startswith(("hf/", "timm/", "torchvision/")):  # those load libraries
             load_workload(source, settings)
         refuse()
