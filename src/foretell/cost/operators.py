@@ -99,10 +99,10 @@ class OperatorModels:
             known = self._known[own, tf32] = {}  # a new one: other threads read the old
         if fresh := list(dict.fromkeys(s for s in signatures if s not in known)):
             series = {s: by_sequences(s) for s in fresh if operator_of(s.name).family == "rnn"}
-            asked = list(dict.fromkeys([*fresh, *chain.from_iterable(series.values())]))
-            described = {s: describe(s, own, tf32=tf32) for s in asked}
-            names = [operator_of(s.name).like or s.name for s in asked]
-            seconds = dict(zip(asked, self.seconds(names, list(described.values())).tolist(), strict=True))
+            every = list(dict.fromkeys([*fresh, *chain.from_iterable(series.values())]))
+            described = {s: describe(s, own, tf32=tf32) for s in every}
+            names = [operator_of(s.name).like or s.name for s in every]
+            seconds = dict(zip(every, self.seconds(names, list(described.values())).tolist(), strict=True))
             taken = seconds | {
                 s: never_less([seconds[each] for each in near], near.index(s)) for s, near in series.items()
             }
