@@ -37,6 +37,33 @@ def test_packages_of_the_scripts_own_are_not_taken_for_libraries(script: Write, 
     assert not [c for c in graph.caveats if c.code == "fake-data"]
 
 
+ADDED = """
+    import os, sys
+    sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "core"))
+    import bandit
+    import torch
+    assert bandit.width == 8
+    import statistics
+    assert statistics.mean([1, 3]) == 2
+    model = torch.nn.Linear(bandit.width, 4).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(5):
+        model(torch.randn(2, 8).cuda()).sum().backward()
+        optimizer.step()
+"""
+
+
+def test_a_folder_that_the_script_adds_comes_before_what_is_installed(
+    script: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where its author had not installed a package of that name; Python's own modules stay what they are."""
+    (tmp_path / "core").mkdir()
+    (tmp_path / "core" / "bandit.py").write_text("width = 8\n")
+    (tmp_path / "core" / "statistics.py").write_text("width = 9\n")
+    monkeypatch.chdir(tmp_path)
+    assert foretell.capture_graph(script(ADDED)).facts.inputs == (2, 8)
+
+
 NAMESAKE = """
     import torch
     from yaml.of_this_study import width

@@ -2,7 +2,7 @@
 
 A folder of it that is no package (`datasets/` without `__init__.py`) gives way to a library of the same name, as it does in
 Python. Its modules come before the library's of the same names, and what the library lacks is taken from the folder, as where
-its author had not installed the library.
+its author had not installed the library. So are modules in a folder that the script itself puts at the end of the path.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def install(session: Session) -> None:
     folders = _folders(Path(os.path.abspath(session.script.path)).parent)
     sys.meta_path.append(_Finder([str(folder) for folder in folders]))
     modules = _Modules([str(folder) for folder in folders])
-    sys.meta_path.insert(0, modules)
+    sys.meta_path[:0] = [modules, _Added(sys.path)]
     modules.forget_namesakes()
 
 
@@ -65,6 +65,20 @@ class _Finder:
             return importlib.machinery.PathFinder.find_spec(name, self._folders)
         parents = name.split(".")[:-1]
         return importlib.machinery.PathFinder.find_spec(name, [os.path.join(at, *parents) for at in self._folders])
+
+
+class _Added:
+    """Finds modules in folders that the script has put on the path, before an installed package of the same name."""
+
+    def __init__(self, before: list[str]) -> None:
+        self._before = frozenset(before)
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        added = [folder for folder in sys.path if folder not in self._before and not is_library(folder)]
+        if path is not None or not added or name in sys.stdlib_module_names or not _is_for_own_code():
+            return None
+        found = importlib.machinery.PathFinder.find_spec(name, added)
+        return found if found is not None and found.has_location else None  # a folder is no package, as for Python
 
 
 class _Modules(_Finder):
