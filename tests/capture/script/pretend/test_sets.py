@@ -11,7 +11,7 @@ import pytest
 
 import foretell
 from foretell.capture.script.pretend.lacking import StandInError
-from foretell.capture.script.pretend.sets.columns import classes_in, column, spec_of, suggested
+from foretell.capture.script.pretend.sets.columns import classes_in, column, spec_of, suggested, text
 from foretell.capture.script.pretend.sets.known import _table, known_set, languages_of
 from foretell.capture.script.pretend.sets.mentions import mentioned_columns
 from tests.capture.script.conftest import Write
@@ -134,3 +134,9 @@ def test_rows_that_are_here_are_read_and_nothing_is_left_here(script: Write, tmp
     assert graph.facts.inputs == (6, 8)
     assert not any("rows.jsonl" in caveat.text for caveat in graph.caveats)
     assert {path.name for path in tmp_path.iterdir()} == {"rows.jsonl", "train.py"}
+
+
+def test_no_two_rows_say_the_same() -> None:
+    """A script that groups rows by their prompt would put all of them into one group."""
+    assert len({text(80, row) for row in range(20_000)}) == 20_000
+    assert {len(text(length, row)) for length in (40, 80) for row in (1, 999)} <= {38, 39, 40, 78, 79, 80}

@@ -13,6 +13,7 @@ from __future__ import annotations
 import io
 import math
 import re
+import string
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -23,6 +24,7 @@ from foretell.capture.script.pretend.lacking import StandInError
 
 Spec = str | Sequence[str]
 _SHORT: Final = 200  # characters: a sentence or two
+_BRIEFEST: Final = 20  # of which no word says which row it is of
 _BRIEF: Final = 0.35
 _LONG: Final = 0.6
 _NORMAL: Final = (
@@ -92,10 +94,16 @@ class Column:
 
 
 def text(length: int, seed: int = 0) -> str:
-    """Plain words; of another seed, in another order."""
+    """Plain words; of another seed, in another order, after one of its own: scripts group rows by what they say."""
     at = WORDS.index(" ", seed * 11 % (len(WORDS) - 20)) + 1 if seed else 0
-    words = WORDS[at:] + WORDS[:at]
+    words = (_word(seed) if seed and length > _BRIEFEST else "") + WORDS[at:] + WORDS[:at]
     return (words * (length // len(words) + 1))[:length].rstrip() or "the"
+
+
+def _word(number: int) -> str:
+    """In letters, as a number has digits."""
+    digits = [string.ascii_lowercase[number // 26**k % 26] for k in range(4)]
+    return "".join(digits) + " "
 
 
 def spread(mean: int, row: int) -> int:
