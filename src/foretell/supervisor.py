@@ -150,6 +150,11 @@ class Child:
         for end in (self._link, self._status, self._output):
             end.close()
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is known to be there no longer."""
+        return self._ended or bool(wait([self._status], 0))
+
     def __enter__(self) -> Self:
         return self
 

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -216,12 +217,29 @@ def test_a_ray_cluster_that_is_not_there_is_said_before_it_serves() -> None:
     assert refused.value.status == 503
 
 
+def test_a_worker_that_ended_while_it_waited_is_not_given_a_question(graph_file: bytes) -> None:
+    """As one that the system ended when memory was short: the question after it is answered."""
+    workers = [Child.fresh("foretell.serve.worker:serve") for _ in range(2)]
+    started = iter(workers)
+    engine = InferenceEngine(Settings(workers=1), start=lambda: next(started))
+    first = engine.read(graph_file)
+    os.kill(workers[0]._pid, signal.SIGKILL)
+    while not workers[0].has_ended:
+        time.sleep(0.01)
+    assert engine.read(graph_file) == first
+    engine.close()
+
+
 def test_a_worker_lost_with_its_node_before_it_was_ready_is_placed_again(graph_file: bytes) -> None:
     class Lost:
         def send(self, message: bytes) -> None: ...
 
         def receive(self, limit: float) -> bytes:
             raise ChildEnded("was lost on the Ray cluster", "")
+
+        @property
+        def has_ended(self) -> bool:
+            return False
 
         def close(self) -> None: ...
 

@@ -30,6 +30,8 @@ class Process(Protocol):
 
     def send(self, message: bytes) -> None: ...
     def receive(self, limit: Seconds) -> bytes: ...
+    @property
+    def has_ended(self) -> bool: ...
     def close(self) -> None: ...
 
 
@@ -189,12 +191,17 @@ class InferenceEngine:
         )
 
     def _take(self, graph: str) -> _Worker:
-        """An idle worker, one that has the graph at hand where there is one."""
+        """An idle worker, one that has the graph at hand where there is one; none that has ended while it waited."""
         with self._lock:
+            ended = [worker for worker in self._idle if worker.child.has_ended]
+            self._idle = [worker for worker in self._idle if worker not in ended]
             found = next((w for w in self._idle if graph in w.knows), None) or (self._idle[-1] if self._idle else None)
             if found is not None:
                 self._idle.remove(found)
-                return found
+        for worker in ended:
+            self._drop(worker)
+        if found is not None:
+            return found
         worker = _Worker(self._start())
         with self._lock:
             self._all.add(worker)

@@ -79,6 +79,10 @@ class RayWorker:
             raise heard
         return heard
 
+    @property
+    def has_ended(self) -> bool:
+        return self._speaker.ended or not self._heard.empty()  # it answers nobody: that it was lost
+
     def close(self) -> None:
         self._speaker.leave(self._number)
 
