@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from foretell.capture.as_gpu.patches import replace
-from foretell.capture.script.pretend.files.callers import is_ready, reading_frame
 from foretell.sources.offline import refusal_in
 
 
@@ -18,19 +16,13 @@ class Note(Protocol):
 
 
 def or_else(owner: Any, name: str, make: Callable[..., Any], missing: Any = FileNotFoundError) -> None:
-    """Let a function, where what it reads is missing, give what `make` gives of the same arguments.
-
-    Code that knows how to do without, as one that makes the file then, hears that it is missing.
-    """
+    """Let a function, where what it reads is missing, give what `make` gives of the same arguments."""
     read: Callable[..., Any] = getattr(owner, name)
 
     def either(*args: Any, **kwargs: Any) -> Any:
         try:
             return read(*args, **kwargs)
         except missing:
-            first = next(iter((*args, *kwargs.values())), "")
-            if is_ready(reading_frame(), os.fspath(first) if isinstance(first, str | os.PathLike) else ""):
-                raise
             return make(*args, **kwargs)
 
     replace(owner, name, either)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dis
+import errno
 import io
 import os
 import re
@@ -18,7 +19,7 @@ from foretell.capture.script.following import after_the_call
 from foretell.capture.script.imports import once_imported
 from foretell.capture.script.pretend import overlay
 from foretell.capture.script.pretend.files import kinds
-from foretell.capture.script.pretend.files.callers import asking_frame
+from foretell.capture.script.pretend.files.callers import asking_frame, is_ready, reading_frame
 from foretell.capture.script.pretend.files.shapeless import Unshaped
 from foretell.capture.script.pretend.files.taken import unpacked
 from foretell.capture.script.pretend.lacking import StandInError
@@ -146,6 +147,13 @@ def _checkpoints(session: Session) -> None:
         missing = True
         return Checkpoint()
 
+    def missing_of(file: Any, *args: Any, **kwargs: Any) -> Any:
+        """Code that knows how to do without, as one that makes the file then, hears that it is missing."""
+        path = os.fspath(file) if isinstance(file, str | os.PathLike) else ""
+        if path and is_ready(reading_frame(), path):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return nothing_of(file, *args, **kwargs)
+
     def tolerant(read: Callable[..., Any], nothing: Callable[[], Any]) -> Callable[..., Any]:
         def load_state_dict(self: Any, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
             if isinstance(state_dict, Checkpoint | Unshaped | torch.Tensor) or (
@@ -157,7 +165,7 @@ def _checkpoints(session: Session) -> None:
         return load_state_dict
 
     keys = torch.nn.modules.module._IncompatibleKeys
-    or_else(torch, "load", nothing_of)
+    or_else(torch, "load", missing_of)
     read = torch.load
 
     def load(f: Any, *args: Any, **kwargs: Any) -> Any:
@@ -166,7 +174,7 @@ def _checkpoints(session: Session) -> None:
     replace(torch, "load", load)
     or_else_offline(torch.hub, "load_state_dict_from_url", nothing_of)
     once_imported("safetensors", lambda module: _tensors(module, nothing_of))
-    once_imported("safetensors.torch", lambda module: or_else(module, "load_file", nothing_of))
+    once_imported("safetensors.torch", lambda module: or_else(module, "load_file", missing_of))
     takers: dict[Any, Callable[[], Any]] = {
         torch.nn.Module: lambda: keys([], []),
         torch.optim.Optimizer: lambda: None,
