@@ -1,4 +1,4 @@
-"""Which kernels cuDNN runs a recurrent layer with: time and memory both go by it."""
+"""Recurrent layers: which kernels cuDNN runs them with, which time and memory go by, and that more sequences take no less time."""
 
 from __future__ import annotations
 
