@@ -6,17 +6,17 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Set
-from typing import Final, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from foretell.program import Role
 from foretell.simulate.segment_sums import Durations, Pace, Sums, sums_of
-from foretell.simulate.segments import NO_MARKS, Segments, segments_of
+from foretell.simulate.segments import NO_MARKS, segments_of
 from foretell.simulate.timeline import DEVICE, HOST, LATE, LEAP, NETWORK, OUT, Record
+from foretell.simulate.undrawn import ROUNDING, in_turn, run_undrawn, with_debt
 from foretell.units import Seconds
 
 Recording = Literal["nothing", "segments", "ops"]
-_Event = tuple[Seconds, int]  # when, and the record whose end it is (-1: not recorded)
-_ROUNDING: Final[Seconds] = 1e-13
+Event = tuple[Seconds, int]  # when, and the record whose end it is (-1: not recorded)
 
 
 class Clocks(NamedTuple):
@@ -32,17 +32,17 @@ class Rank:
 
     def __init__(self, role: Role, durations: Durations) -> None:
         self.role, self.durations = role, durations
-        self.host: _Event = (0.0, -1)
-        self.device: _Event = (0.0, -1)
-        self.network: dict[str, _Event] = {}
+        self.host: Event = (0.0, -1)
+        self.device: Event = (0.0, -1)
+        self.network: dict[str, Event] = {}
         self.records: list[Record] = []
         self.computing: Seconds = 0.0  # so far: kernels running
         self.communicating: Seconds = 0.0  # at least one lane busy
-        self._busy: deque[tuple[Seconds, Seconds]] = deque()  # when lanes are busy, from the device's clock on
-        self._busy_until: Seconds = 0.0
-        self._debt: Seconds = 0.0  # what communication cost compute that was already laid out
-        self._finished: dict[int, _Event] = {}  # collective → its end
-        self._ready: dict[int, _Event] = {}
+        self.busy: deque[tuple[Seconds, Seconds]] = deque()  # when lanes are busy, from the device's clock on
+        self.busy_until: Seconds = 0.0
+        self.debt: Seconds = 0.0  # what communication cost compute that was already laid out
+        self.finished: dict[int, Event] = {}  # collective → its end
+        self.ready: dict[int, Event] = {}
         self._marks = role.marks if any(durations.collectives) else NO_MARKS  # those that take no time change nothing
         # Ops that take the device no time, and wait for a collective all the same.
         taken = durations.device
@@ -69,11 +69,11 @@ class Rank:
 
     def forget_results(self) -> None:
         """What one step waited for is not what the next does."""
-        self._finished.clear()
+        self.finished.clear()
 
     def wait_for_the_last(self) -> None:
         for number in self._marks.awaited.get(len(self.role.graph.ops), ()):
-            self.device = max(self.device, self._finished.get(number, self.device))
+            self.device = max(self.device, self.finished.get(number, self.device))
 
     def repeat(self, since: Clocks, times: int) -> None:
         """Let all that happened since happen `times` more, unrecorded."""
@@ -85,65 +85,26 @@ class Rank:
             self.network[lane] = (at + (at - since.network.get(lane, at)) * times, -1)
         self.computing += (now.computing - since.computing) * times
         self.communicating += (now.communicating - since.communicating) * times
-        self._busy = deque((begin + ahead, end + ahead) for begin, end in self._busy)
-        self._busy_until += ahead
+        self.busy = deque((begin + ahead, end + ahead) for begin, end in self.busy)
+        self.busy_until += ahead
 
     def run(self, first: int, last: int, *, reduces: bool, record: Recording = "nothing") -> None:
         """Run the ops from `first` up to `last`; `reduces`: this is the last micro-step, which reduces gradients."""
         for number in self._marks.made_ready.get(first - 1, ()):  # what came before the range has happened
-            self._ready[number] = self.device
+            self.ready[number] = self.device
         found, draw, leaps = self._sums(first, last), record != "nothing", record != "ops"
         segments, self._lanes = found.segments, found.segments.lanes
         if segments.summed and not draw:
-            self._run_undrawn(found, reduces)
+            run_undrawn(self, found, reduces)
             return
         sums = zip(found.host, found.communicating, found.alone, found.slowed, strict=True)
         for (begin, end, begins, ends, waits), each in zip(segments.rows, sums, strict=True):
             if begins:
                 self._begin_op(begin, draw, reduces)
-            if not (leaps and segments.summed and self._leap(found, begin, end, waits, *each, draw)):
-                self._run_slowly(begin, end, segments, draw)
+            if not (leaps and segments.summed and self._leap(found, begin, end, waits, *each)):
+                self._run_slowly(begin, end, found, draw)
             if ends:
-                self._end_op(end - 1, draw, reduces)
-
-    def _run_undrawn(self, found: Sums, reduces: bool) -> None:
-        """All segments, as `run` does it; where nothing is drawn, most are a few sums, with the clocks at hand."""
-        (host, host_record), (device, device_record), busy = self.host, self.device, self._busy
-        gap, computing = self.durations.gap, self.computing
-        sums = zip(found.host, found.communicating, found.alone, found.slowed, strict=True)
-        for (first, last, begins, ends, waits), each in zip(found.segments.rows, sums, strict=True):
-            if begins:
-                self.host, self.device = (host, host_record), (device, device_record)
-                self._begin_op(first, False, reduces)
-                device, device_record = self.device
-            issuing, communicating, pace, slowed = each
-            soon, fits = device + gap + _ROUNDING, not self._debt
-            while busy and busy[0][1] <= soon:
-                busy.popleft()
-            by_device, by_host = device + pace[0], host + pace[1]
-            if busy and (by_device > busy[0][0] or by_host > busy[0][0]):
-                pace = slowed
-                by_device, by_host = device + pace[0], host + pace[1]
-                begin, end = busy[0]
-                fits = fits and begin <= device and by_device <= end and by_host <= end
-                fits = fits and not (communicating and self._in_turn(soon))
-            elif communicating and (fits := fits and self._busy_until <= soon):
-                self.communicating += communicating
-            if fits:
-                device, device_record = (by_host, host_record) if by_host > by_device else (by_device, device_record)
-                host, computing = host + issuing, computing + pace[3]
-                if waits and (device, device_record) > (host, host_record):
-                    host, host_record = device, device_record
-            else:
-                self.host, self.device, self.computing = (host, host_record), (device, device_record), computing
-                if not self._leap(found, first, last, waits, *each, False):
-                    self._run_slowly(first, last, found.segments, False)
-                (host, host_record), (device, device_record), computing = self.host, self.device, self.computing
-            if ends:
-                self.host, self.device = (host, host_record), (device, device_record)
-                self._end_op(last - 1, False, reduces)
-                device, device_record = self.device
-        self.host, self.device, self.computing = (host, host_record), (device, device_record), computing
+                self.end_op(end - 1, draw, reduces)
 
     def _sums(self, first: int, last: int) -> Sums:
         if (first, last) not in self._ranges:
@@ -165,53 +126,49 @@ class Rank:
         communicating: Seconds,
         alone: Pace,
         slowed: Pace,
-        draw: bool,
     ) -> bool:
-        """Move the clocks over a segment at once; not where other communication is beside a part of it."""
-        (host, host_record), (device, device_record), busy = self.host, self.device, self._busy
-        soon = device + self.durations.gap + _ROUNDING  # no kernel begins before
+        """Move the clocks over a segment at once, and record it; not where other communication is beside a part of it."""
+        (host, host_record), (device, device_record), busy = self.host, self.device, self.busy
+        soon = device + self.durations.gap + ROUNDING  # no kernel begins before
         while busy and busy[0][1] <= soon:
             busy.popleft()
-        slower, pace = 1.0, self._with_debt(alone, 1.0) if self._debt else alone
+        slower, pace = 1.0, with_debt(alone, self.debt) if self.debt else alone
         until = max(device + pace[0], host + pace[1])
         if busy and until > busy[0][0]:
             slower = self.durations.slowdown
-            pace = self._with_debt(slowed, slower) if self._debt else slowed
+            pace = with_debt(slowed, self.debt * slower) if self.debt else slowed
             until = max(device + pace[0], host + pace[1])
-            if busy[0][0] > device or (communicating and self._in_turn(soon)):
+            if busy[0][0] > device or (communicating and in_turn(self.network, self._lanes, soon)):
                 return False
             if until > busy[0][1]:
-                if communicating or self._debt:
+                if communicating or self.debt:
                     return False
-                return self._leap_out(sums, first, last, waits, issuing, alone, draw)
+                return self.leap_out(sums, first, last, waits, issuing, alone, draw=True)
         elif communicating:
-            if self._busy_until > soon:
+            if self.busy_until > soon:
                 return False
             self.communicating += communicating
         late = host + pace[1] > device + pace[0]
-        if draw:
-            if late or pace[1] > -1e300:
-                stream, after = (LATE, host_record) if late else (LEAP, device_record)
-                more = self._debt * slower if pace[3] else 0.0
-                self.records.append(Record(stream, first, last, device, slower, more, after))
-                device_record = len(self.records) - 1
-            self.records.append(Record(HOST, first, last, host, 1.0, 0.0, host_record))
-            host_record = len(self.records) - 1
-        elif late:
-            device_record = host_record
+        if late or pace[1] > -1e300:
+            stream, after = (LATE, host_record) if late else (LEAP, device_record)
+            more = self.debt * slower if pace[3] else 0.0
+            self.records.append(Record(stream, first, last, device, slower, more, after))
+            device_record = len(self.records) - 1
+        self.records.append(Record(HOST, first, last, host, 1.0, 0.0, host_record))
+        host_record = len(self.records) - 1
         if pace[3]:
-            self._debt = 0.0
+            self.debt = 0.0
             self.computing += pace[3]
         host += issuing
         self.device = until, device_record
         self.host = self.device if waits and self.device > (host, host_record) else (host, host_record)
         return True
 
-    def _leap_out(
+    def leap_out(
         self, sums: Sums, first: int, last: int, waits: bool, issuing: Seconds, alone: Pace, draw: bool
     ) -> bool:
         """Over a segment in which communication beside it ends, if the device does not wait for the host in it."""
-        (host, host_record), (device, device_record), busy = self.host, self.device, self._busy
+        (host, host_record), (device, device_record), busy = self.host, self.device, self.busy
         if host + alone[1] > device + alone[0]:
             return False
         _, before, within = sums.slowed_until(first, busy[0][1] - device)
@@ -232,51 +189,47 @@ class Rank:
         self.host = self.device if waits and until > host else (host, host_record)
         return True
 
-    def _in_turn(self, soon: Seconds) -> bool:
-        """Whether collectives that are waited for at once have to wait for others of their lane."""
-        return any(self.network[lane][0] > soon for lane in self._lanes if lane in self.network)
-
-    def _with_debt(self, pace: Pace, slower: float) -> Pace:
-        own, behind, behind_first, computing = pace
-        if not computing:
-            return pace
-        debt = self._debt * slower
-        return own + debt, max(behind, behind_first + debt), behind_first + debt, computing + debt
-
-    def _run_slowly(self, first: int, last: int, segments: Segments, draw: bool) -> None:
+    def _run_slowly(self, first: int, last: int, found: Sums, draw: bool) -> None:
         """Op by op, with the collectives that are waited for at once."""
-        begin, special = first, segments.special
+        begin, segments = first, found.segments
+        special = segments.special
+        begun = self.host[0] - found.issued.item(first - segments.range[0])
         for at in special[bisect_left(special, first) : bisect_left(special, last)]:
+            begun = self._run_ops(begin, at + 1, found, begun, draw)
+            begin = at + 1
             if at in segments.at_once:
-                self._run_ops(begin, at + 1, draw)
-                self._end_op(at, draw, reduces=False)
-                self._begin_op(segments.at_once[at][1], draw, reduces=False)
-                begin = at + 1
-            elif at in self._idle:
-                self._run_ops(begin, at + 1, draw)
+                self.wait_at_once(at, segments.at_once[at][1], draw)
+            else:
                 self.device = max(self.device, self.host)
-                begin = at + 1
-        self._run_ops(begin, last, draw)
+        self._run_ops(begin, last, found, begun, draw)
 
-    def _run_ops(self, first: int, last: int, draw: bool) -> None:
-        """Op by op, between two events."""
+    def wait_at_once(self, position: int, then: int, draw: bool) -> None:
+        """For the collective that follows an op, and that the op `then` waits for."""
+        self.end_op(position, draw, reduces=False)
+        self._begin_op(then, draw, reduces=False)
+
+    def _run_ops(self, first: int, last: int, found: Sums, begun: Seconds, draw: bool) -> Seconds:
+        """Op by op, between two events; `begun` is when the host would have begun with the range, had it never waited."""
         d, (host, host_record), (device, device_record) = self.durations, self.host, self.device
-        gap, computing, busy, records = d.gap, self.computing, self._busy, self.records
-        position = first - 1
-        columns = (d.host[first:last].tolist(), d.device[first:last].tolist(), d.waits[first:last].tolist())
-        for issuing, length, waits in zip(*columns, strict=True):
-            position += 1
-            if draw and issuing > 0:
+        gap, computing, busy, records = d.gap, self.computing, self.busy, self.records
+        start = found.segments.range[0]
+        columns = (
+            found.issued[first - start + 1 : last - start + 1].tolist(),
+            d.device[first:last].tolist(),
+            d.waits[first:last].tolist(),
+        )
+        for position, (until, length, waits) in enumerate(zip(*columns, strict=True), first):
+            if draw and begun + until > host:
                 records.append(Record(HOST, position, position + 1, host, 1.0, 0.0, host_record))
                 host_record = len(records) - 1
-            host += issuing
+            host = begun + until
             if length > 0:
                 device += gap
                 if host > device or (host == device and host_record > device_record):
                     device, device_record = host, host_record
                 slower = 1.0
-                if busy or self._debt:
-                    slowed = self._slowed(device, length)
+                if busy or self.debt:
+                    slowed = self.slowed(device, length)
                     length, slower = slowed, slowed / length
                 if draw:
                     records.append(Record(DEVICE, position, position + 1, device, slower, 0.0, device_record))
@@ -285,31 +238,33 @@ class Rank:
                 device += length
             if waits and (device, device_record) > (host, host_record):
                 host, host_record = device, device_record
+                begun = host - until
         self.computing, self.host, self.device = computing, (host, host_record), (device, device_record)
+        return begun
 
     def _begin_op(self, position: int, draw: bool, reduces: bool) -> None:
         """What happens before an op: the host issues collectives, and the device waits for some."""
         for number in self._marks.before.get(position, ()):
-            self._communicate(number, self._ready.get(number, (0.0, -1)), draw, reduces)
+            self._communicate(number, self.ready.get(number, (0.0, -1)), draw, reduces)
         gap = 0.0 if position in self._idle else self.durations.gap  # none is left where the device was idle
         for number in self._marks.awaited.get(position, ()):
-            done, record = self._finished.get(number, self.device)
+            done, record = self.finished.get(number, self.device)
             self.device = max(self.device, (done - gap, record))
 
-    def _end_op(self, position: int, draw: bool, reduces: bool) -> None:
+    def end_op(self, position: int, draw: bool, reduces: bool) -> None:
         """What happens after an op: data is ready, and the host issues collectives of it."""
         if position in self._idle:
             self.device = max(self.device, self.host)
         for number in self._marks.made_ready.get(position, ()):
-            self._ready[number] = self.device
+            self.ready[number] = self.device
         for number in self._marks.after.get(position, ()):
             self._communicate(number, self.device, draw, reduces)
 
-    def _slowed(self, begin: Seconds, length: Seconds) -> Seconds:
+    def slowed(self, begin: Seconds, length: Seconds) -> Seconds:
         """How long compute takes that loses some of the device to communication beside it."""
-        slower, busy = self.durations.slowdown, self._busy
-        now, left = begin, length + self._debt  # `left` is what it takes undisturbed
-        self._debt = 0.0
+        slower, busy = self.durations.slowdown, self.busy
+        now, left = begin, length + self.debt  # `left` is what it takes undisturbed
+        self.debt = 0.0
         while busy and left > 0:
             start, end = busy[0]
             if start <= now and left * slower <= end - now:  # as most are, so it comes first
@@ -324,7 +279,7 @@ class Rank:
             busy.popleft()
         return now + left - begin
 
-    def _communicate(self, number: int, ready: _Event, draw: bool, reduces: bool) -> None:
+    def _communicate(self, number: int, ready: Event, draw: bool, reduces: bool) -> None:
         collective = self.role.collectives[number]
         if not (reduces or collective.every_micro_step):
             return
@@ -335,20 +290,20 @@ class Rank:
         if draw:
             self.records.append(Record(NETWORK, number, number + 1, begin, 1.0, 0.0, record))
             record = len(self.records) - 1
-        self.network[lane] = self._finished[number] = (begin + seconds, record)
+        self.network[lane] = self.finished[number] = (begin + seconds, record)
 
     def _occupy_network(self, begin: Seconds, end: Seconds) -> None:
         """The network is busy; lanes that are busy together count once."""
-        begin = max(begin, self._busy_until)
+        begin = max(begin, self.busy_until)
         if end <= begin:
             return
         self.communicating += end - begin
-        self._busy_until = end
+        self.busy_until = end
         if (slower := self.durations.slowdown) > 1:
             now = self.device[0]
-            self._debt += max(min(end, now) - begin, 0.0) * (1 - 1 / slower)  # compute before now had it beside
+            self.debt += max(min(end, now) - begin, 0.0) * (1 - 1 / slower)  # compute before now had it beside
             if end > now:
-                if self._busy and self._busy[-1][1] == begin:
-                    self._busy[-1] = (self._busy[-1][0], end)
+                if self.busy and self.busy[-1][1] == begin:
+                    self.busy[-1] = (self.busy[-1][0], end)
                 else:
-                    self._busy.append((max(begin, now), end))
+                    self.busy.append((max(begin, now), end))

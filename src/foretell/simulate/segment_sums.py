@@ -45,6 +45,8 @@ class Sums(NamedTuple):
     """Of each segment."""
 
     segments: Segments
+    issued: Floats  # what the host takes for the first n ops of the range
+    took: Floats  # by each kernel at its place, alone
     host: Sequence[Seconds]  # to issue its ops
     communicating: Sequence[Seconds]  # in collectives that are waited for at once
     alone: Sequence[Pace]
@@ -89,7 +91,8 @@ def sums_of(segments: Segments, d: Durations) -> Sums:
         slowed, slow, worked = _paces(segments, d, issued, own, d.slowdown)
     host = _each(issued, segments.first_op, segments.last_op)
     communicating = _each(_sums(own + segments.gaps * d.gap), segments.first_collective, segments.last_collective)
-    return Sums(segments, host, communicating, alone, slowed, (lead, slow), worked)
+    took = _kernels(segments, d, 1.0)[0]
+    return Sums(segments, issued, took, host, communicating, alone, slowed, (lead, slow), worked)
 
 
 def _paces(

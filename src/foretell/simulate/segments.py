@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,16 @@ Bools = npt.NDArray[np.bool_]
 NO_MARKS: Final = Marks()
 _LONGEST: Final = 24  # ops beside communication: where it begins or ends amid a segment, that one is run op by op
 _OFTEN: Final = 0.125  # of the ops: a host that waits more often is followed op by op
+
+
+class Events(NamedTuple):
+    """What happens between two segments, in this order: collectives by their numbers."""
+
+    follows: bool  # the device goes on where the host is: the op before takes no time, and was waited for
+    ready: Sequence[int]  # their data is there
+    issued: Sequence[int]
+    awaited: Sequence[int]
+    gap: int  # 1 where the gap before the next kernel passes while the device waits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +45,7 @@ class Segments:
     begins: Sequence[bool]
     ends: Sequence[bool]
     waits: Sequence[bool]
+    events: Sequence[Events | None]  # before each segment; what follows the last one is left out
     summed: bool  # False: the host waits all the time, which leaves nothing to sum up
     at_once: dict[int, tuple[int, int]]  # op → the collective that follows it, and the op that waits for that
     lanes: Set[str]  # of these collectives
@@ -87,8 +98,24 @@ def segments_of(role: Role, first: int, last: int, *, busy: Bools, waits: Bools,
     firsts = sorted(at for at in cuts if first <= at < last)
     lasts = [*firsts[1:], last] if firsts else []
     return _with_places(
-        role, (first, last), firsts, lasts, begins, ends, busy, waits, summed, at_once, sorted(idle & waited)
+        role, (first, last), firsts, lasts, begins, ends, busy, waits, summed, at_once, sorted(idle & waited),
+        [_events(marks, at, at in begins, at > first and at in ends, idle) for at in firsts],
+    )  # fmt: skip
+
+
+def _events(marks: Marks, at: int, begins: bool, ends: bool, idle: Set[int]) -> Events | None:
+    """Before an op: what the end of the op before it brings, and what its own begin does."""
+    none: list[int] = []
+    after, made_ready = (marks.after.get(at - 1, none), marks.made_ready.get(at - 1, none)) if ends else (none, none)
+    before, awaited = (marks.before.get(at, none), marks.awaited.get(at, none)) if begins else (none, none)
+    found = Events(
+        follows=ends and at - 1 in idle,
+        ready=[*made_ready, *after],
+        issued=[*after, *before],
+        awaited=awaited,
+        gap=int(at not in idle),
     )
+    return found if found.follows or found.ready or found.issued or found.awaited else None
 
 
 def _at_once(role: Role, first: int, last: int, busy: Bools, waits: Bools) -> dict[int, tuple[int, int]]:
@@ -139,6 +166,7 @@ def _with_places(
     summed: bool,
     at_once: dict[int, tuple[int, int]],
     only_wait: list[int],
+    events: list[Events | None],
 ) -> Segments:
     first, last = where
     kernels = np.flatnonzero(busy[first:last])
@@ -155,6 +183,7 @@ def _with_places(
         begins=[at in begins for at in firsts],
         ends=[at in ends for at in lasts],
         waits=[bool(waits[at - 1]) for at in lasts],
+        events=events,
         summed=summed and bool(firsts),
         at_once=at_once,
         lanes={role.collectives[number].lane for number, _ in at_once.values()},
