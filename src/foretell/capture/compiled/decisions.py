@@ -1,7 +1,6 @@
 """What the compiler decides by the device of a tensor, decided as for a GPU although the step is traced on CPU tensors.
 
-Decompositions ask `device.type == "cuda"`: in the code of those that do, the names of devices are replaced. Products whose sides are
-not aligned are padded where the arithmetic bounds them; with a GPU both forms would be timed, and padding wins nearly always.
+Decompositions ask `device.type == "cuda"`: in the code of those that do, the names of devices are replaced.
 """
 
 from __future__ import annotations
@@ -14,7 +13,8 @@ from typing import Any, Final
 import torch
 from torch import _decomp, _prims_common, _refs
 from torch._inductor import decomposition, utils
-from torch._inductor.fx_passes import pad_mm
+
+from foretell.capture.compiled.padding import decide_by_estimates
 
 _INSTEAD: Final = {"cuda": "cpu", "cpu": "no device"}
 _LOOK: Final = (  # functions that look at the device of what they are given, by the modules that they are in
@@ -35,8 +35,7 @@ def decide_as_on_a_gpu() -> None:
             if (function := getattr(module, name, None)) is not None:  # versions differ
                 _rename(function)
     vars(decomposition)["is_gpu"] = lambda device: True
-    vars(pad_mm)["check_device"] = lambda a, b: True
-    vars(pad_mm)["get_cached_should_pad"] = lambda key: True  # asked once the arithmetic is known to bound it
+    decide_by_estimates()
     vars(utils)["get_device_tflops"] = _tflops
 
 
