@@ -141,9 +141,8 @@ class Rank:
             if busy[0][0] > device or (communicating and in_turn(self.network, self._lanes, soon)):
                 return False
             if until > busy[0][1]:
-                if communicating or self.debt:
-                    return False
-                return self.leap_out(sums, first, last, waits, issuing, alone, draw=True)
+                out = (sums, first, last, waits, issuing, communicating, alone)
+                return not self.debt and self.leap_out(*out, draw=True)
         elif communicating:
             if self.busy_until > soon:
                 return False
@@ -165,17 +164,31 @@ class Rank:
         return True
 
     def leap_out(
-        self, sums: Sums, first: int, last: int, waits: bool, issuing: Seconds, alone: Pace, draw: bool
+        self,
+        sums: Sums,
+        first: int,
+        last: int,
+        waits: bool,
+        issuing: Seconds,
+        communicating: Seconds,
+        alone: Pace,
+        draw: bool,
     ) -> bool:
         """Over a segment in which communication beside it ends, if the device does not wait for the host in it."""
         (host, host_record), (device, device_record), busy = self.host, self.device, self.busy
         if host + alone[1] > device + alone[0]:
             return False
-        _, before, within = sums.slowed_until(first, busy[0][1] - device)
+        left = busy[0][1] - device
+        _, before, within = sums.slowed_until(first, left)
         delay = (before + within) * (1 - 1 / self.durations.slowdown)
         until = device + alone[0] + delay
         if len(busy) > 1 and until > busy[1][0]:
             return False
+        if communicating:
+            beyond = sums.communicating_beyond(first, left)
+            if beyond is None or self.busy_until > busy[0][1]:
+                return False
+            self.communicating += beyond
         if draw:
             slowed = (self.durations.slowdown, busy[0][1] - device)
             self.records.append(Record(OUT, first, last, device, *slowed, device_record))

@@ -47,6 +47,7 @@ class Sums(NamedTuple):
     segments: Segments
     issued: Floats  # what the host takes for the first n ops of the range
     took: Floats  # by each kernel at its place, alone
+    exchanged: Floats  # in the first n collectives that are waited for at once
     host: Sequence[Seconds]  # to issue its ops
     communicating: Sequence[Seconds]  # in collectives that are waited for at once
     alone: Sequence[Pace]
@@ -71,6 +72,21 @@ class Sums(NamedTuple):
         length, left = computed.item(place + 1) - computed.item(place), worked.item(place + 1) - until
         return place, before, max(length - left, 0.0)
 
+    def communicating_beyond(self, first: int, seconds: Seconds) -> Seconds | None:
+        """In a segment that is slowed for so many seconds, how long collectives that are waited for at once take after them;
+        None: one is under way just then."""
+        worked, number = self.worked[0], bisect_left(self.segments.first, first)
+        until = worked.item(self.segments.first_place.item(number)) + seconds
+        found = 0.0
+        for at in range(self.segments.first_collective.item(number), self.segments.last_collective.item(number)):
+            place = self.segments.collective_places.item(at)
+            takes = self.exchanged.item(at + 1) - self.exchanged.item(at)
+            if worked.item(place) >= until:
+                found += takes
+            elif worked.item(place) + takes > until:
+                return None
+        return found
+
     def last_wait(self, first: int, slowed: bool, debt: Seconds) -> int:
         """The last place in a segment at which its device waited for the host, where it did so at all."""
         begin, end = self.places(first)
@@ -90,9 +106,10 @@ def sums_of(segments: Segments, d: Durations) -> Sums:
     if d.slowdown > 1 and any(d.collectives):
         slowed, slow, worked = _paces(segments, d, issued, own, d.slowdown)
     host = _each(issued, segments.first_op, segments.last_op)
-    communicating = _each(_sums(own + segments.gaps * d.gap), segments.first_collective, segments.last_collective)
+    exchanged = _sums(own + segments.gaps * d.gap)
+    communicating = _each(exchanged, segments.first_collective, segments.last_collective)
     took = _kernels(segments, d, 1.0)[0]
-    return Sums(segments, issued, took, host, communicating, alone, slowed, (lead, slow), worked)
+    return Sums(segments, issued, took, exchanged, host, communicating, alone, slowed, (lead, slow), worked)
 
 
 def _paces(

@@ -5,6 +5,7 @@ A question is simulated ten times, nine of them for nothing but how long it take
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 ROUNDING: Final[Seconds] = 1e-13
 _BEFORE_ALL: Final = (0.0, -1)
+_NEVER: Final = (math.inf, math.inf)
 
 
 def run_undrawn(rank: Rank, found: Sums, reduces: bool) -> None:
@@ -60,22 +62,25 @@ def run_undrawn(rank: Rank, found: Sums, reduces: bool) -> None:
         soon = device + gap + ROUNDING  # no kernel begins before
         while busy and busy[0][1] <= soon:
             busy.popleft()
+        begin, end = busy[0] if busy else _NEVER
         leaps, leaves = True, False
-        pace = with_debt(alone, debt) if debt else alone
-        by_device, by_host = device + pace[0], host + pace[1]
-        if busy and (by_device > busy[0][0] or by_host > busy[0][0]):
+        if begin <= device:  # other communication is under way
             pace = with_debt(slowed, debt * slowdown) if debt else slowed
             by_device, by_host = device + pace[0], host + pace[1]
-            begin, end = busy[0]
-            if begin > device or (inside and in_turn(network, segments.lanes, soon)):
+            if inside and in_turn(network, segments.lanes, soon):
                 leaps = False
             elif by_device > end or by_host > end:
-                leaps, leaves = False, not (inside or debt)
-        elif inside:
-            if busy_until > soon:
+                leaps, leaves = False, not debt
+        else:
+            pace = with_debt(alone, debt) if debt else alone
+            by_device, by_host = device + pace[0], host + pace[1]
+            if by_device > begin or by_host > begin:
                 leaps = False
-            else:
-                communicating += inside
+            elif inside:
+                if busy_until > soon:
+                    leaps = False
+                else:
+                    communicating += inside
         if leaps:
             if pace[3]:
                 debt = 0.0
@@ -87,7 +92,7 @@ def run_undrawn(rank: Rank, found: Sums, reduces: bool) -> None:
         else:
             rank.host, rank.device = (host, host_record), (device, device_record)
             rank.computing, rank.communicating, rank.busy_until, rank.debt = computing, communicating, busy_until, debt
-            if not (leaves and rank.leap_out(found, first, last, waits, issuing, alone, draw=False)):
+            if not (leaves and rank.leap_out(found, first, last, waits, issuing, inside, alone, draw=False)):
                 _op_by_op(rank, found, first, last, waits)
             (host, host_record), (device, device_record) = rank.host, rank.device
             computing, communicating, busy_until, debt = rank.computing, rank.communicating, rank.busy_until, rank.debt
