@@ -37,6 +37,7 @@ _KIND_OF: Final[dict[Family, str]] = {
     "convolution": "convolution", "convolution_backward": "convolution", "rnn": "convolution", "norm": "composite",
     "norm_backward": "composite", "attention": "composite", "attention_backward": "composite", "reduction": "composite",
 }  # fmt: skip
+_ONE_KERNEL: Final = ("fused", "matmul")  # what compiled code calls besides are a library's whole gradients
 _READS_NUMBER: Final = "aten._local_scalar_dense"
 # What the host computes itself, as measured where an op takes 19 µs (`foretell bench scripts measure OUT host`).
 _DRAWN: Final = 3.3e-9 / 19e-6  # a random number, which one thread draws
@@ -61,6 +62,7 @@ class HostCosts:
     gap: Seconds = 0.0  # and, in seconds, what passes between two kernels of a busy device
     call: float | None = None  # once a step without gradients; None: as much as in training
     launched: float | None = None  # a kernel that compiled code launches; None: as one of a plain forward op
+    whole: float | None = None  # an op of several kernels that its backward pass calls; None: as one kernel
     entered: float = 0.0  # a compiled function that is called where autograd is around it
     given: float = 0.0  # each tensor that it is called with
     entering: Mapping[str, float] = field(default_factory=dict, hash=False)  # the first of a pass, by mode
@@ -70,7 +72,7 @@ class HostCosts:
         check_numbers("view", [self.view[mode] for mode in MODES], least=0)
         each = [self.listed, self.tensor, self.made, self.number, self.parameter, self.inner, self.step, self.gap]
         each += [self.entered, self.given, *self.entering.values()]
-        each += [cost for cost in (self.call, self.launched) if cost is not None]  # "" is no cost, either
+        each += [cost for cost in (self.call, self.launched, self.whole) if cost is not None]  # "" is no cost, either
         check_numbers("a cost", each, least=0)
 
     def seconds(self, graph: Graph, host: Host) -> npt.NDArray[np.float64]:
@@ -118,8 +120,10 @@ class HostCosts:
         name, mode, kind = charge
         if name == "kernel":
             return self.kernel[mode][kind]
-        if name == "launched" and self.launched is None:
-            return self.kernel["forward"]["plain"]
+        if name == "whole" and self.whole is not None:
+            return self.whole
+        if name in ("launched", "whole"):
+            return self.kernel["forward"]["plain"] if self.launched is None else self.launched
         return self.view[mode] if name == "view" else float(getattr(self, name))
 
     @classmethod
@@ -152,7 +156,10 @@ def _charges_of_compiled(call: Call, mode: str, replayed: bool) -> list[tuple[Ch
         given = inputs if isinstance(inputs, int) else 0
         charges = [(("entered", "", ""), float(mode != "inference"))]
         return charges if replayed else [*charges, (("given", "", ""), given)]
-    return [(("launched", "", ""), 1)] if call.launches and not replayed else []
+    if replayed or not call.launches:
+        return []
+    whole = mode == "backward" and operator_of(call.signature.name).family not in _ONE_KERNEL
+    return [(("whole" if whole else "launched", "", ""), 1)]
 
 
 def updated_parameters(graph: Graph) -> int:

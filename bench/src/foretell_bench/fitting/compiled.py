@@ -1,13 +1,13 @@
 """What the shipped model knows of compiled steps: times of fused kernels and the host's launches, fitted on measured steps.
 
-The host's costs are four, and a virtual machine's times differ by a quarter from step to step: more would not be told apart.
+The host's costs are five, and a virtual machine's times differ by a quarter from step to step: more would not be told apart.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -31,12 +31,26 @@ _DEVICE: Final = "h200"
 _HOST_BOUND: Final = 0.75  # of the step with a kernel running, at most
 _PULL: Final = 0.02  # of a cost towards nothing, beside the errors of some thirty parts of steps
 _LIBRARY: Final = "ExternKernelSchedulerNode"
+_PICKED: Final = "MultiOutput"  # one of several tensors that an op has made
+_PRODUCTS: Final = ("mm", "addmm", "bias_addmm", "bmm", "baddbmm", "_int_mm")
+
+
+class Counts(NamedTuple):
+    """What compiled code launches, and what it was called with."""
+
+    launched: int
+    whole: int  # gradients of a library's op, of several kernels each
+    given: int
+
+    def __add__(self, other: Counts) -> Counts:  # type: ignore[override]
+        return Counts(*(a + b for a, b in zip(self, other, strict=True)))
 
 
 class Part(NamedTuple):
-    """A forward or backward pass that the host bounds: what compiled code launches, and what it was called with."""
+    """A forward or backward pass that the host bounds."""
 
     launched: int
+    whole: int
     forward: int  # passes, in inference too
     backward: int
     given: int
@@ -60,13 +74,34 @@ def fit(data: Path, folder: Path, inherits: str, say: Callable[[str], None]) -> 
     seal(folder)
 
 
-def fit_without(data: Path, folder: Path, model: Path, family: str) -> Path:
-    """A version of a model whose compiled steps are fitted on those of all other families; its folder."""
-    plain = [row for row in _plain(data) if row["family"] != family]
-    costs = _named(_solve([part for row in plain for part in _parts(row)]))
-    _write_model(folder, model, fit_kernels(_table(plain)[0]), costs, {"inherits": model.name})
-    seal(folder)
-    return folder
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What measured steps say, read once for many fits."""
+
+    kernels: OpTable
+    family_of: Sequence[str]  # of each step of the table
+    parts: Mapping[str, Sequence[Part]]  # of each family
+
+    @classmethod
+    def of(cls, data: Path) -> Known:
+        plain = _plain(data)
+        kernels, family_of = _table(plain)
+        return cls(kernels=kernels, family_of=family_of, parts=_by_family(plain))
+
+    def fit_without(self, family: str, folder: Path, model: Path) -> Path:
+        """A version of a model whose compiled steps are fitted on those of all other families; its folder."""
+        others = np.array([self.family_of[step] != family for step in self.kernels.step.tolist()])
+        costs = _solve([part for name, parts in self.parts.items() if name != family for part in parts])
+        _write_model(folder, model, fit_kernels(self.kernels.where(others)), _named(costs), {"inherits": model.name})
+        seal(folder)
+        return folder
+
+
+def _by_family(measured: Sequence[dict[str, Any]]) -> dict[str, list[Part]]:
+    found: dict[str, list[Part]] = {row["family"]: [] for row in measured}
+    for row in measured:
+        found[row["family"]] += _parts(row)
+    return found
 
 
 def _plain(data: Path) -> list[dict[str, Any]]:
@@ -85,9 +120,9 @@ def _write_model(
 
 def _named(seconds: Floats) -> dict[str, Any]:
     costs = (seconds / known_host(known_device(_DEVICE).host).op_seconds).round(4).tolist()
-    launched, forward, backward, given = costs
+    launched, whole, forward, backward, given = costs
     entering = {"inference": forward, "forward": forward, "backward": backward}
-    return {"launched": launched, "entered": 0.0, "given": given, "entering": entering}
+    return {"launched": launched, "whole": whole, "entered": 0.0, "given": given, "entering": entering}
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
@@ -108,22 +143,30 @@ def _parts(row: dict[str, Any]) -> Iterator[Part]:
     passes = int(row["settings"].get("grad_accumulation", 1))
     forward, backward = (_counted([g for g in runs if g["backward"] is way]) for way in (False, True))
     if not any(backward):
-        yield Part(forward[0], passes, 0, forward[1], compiled["issue_seconds"])
+        yield Part(forward.launched, 0, passes, 0, forward.given, compiled["issue_seconds"])
     elif bound and row["graph_breaks"]:
-        launched, given = (a + b for a, b in zip(forward, backward, strict=True))
-        yield Part(launched, passes, passes, given, compiled["forward_seconds"] + compiled["backward_seconds"])
+        launched, whole, given = forward + backward
+        seconds = compiled["forward_seconds"] + compiled["backward_seconds"]
+        yield Part(launched, whole, passes, passes, given, seconds)
     elif bound:
-        yield Part(forward[0], passes, 0, forward[1], compiled["forward_seconds"])
-        yield Part(backward[0], 0, passes, backward[1], compiled["backward_seconds"])
+        yield Part(forward.launched, 0, passes, 0, forward.given, compiled["forward_seconds"])
+        yield Part(backward.launched, backward.whole, 0, passes, backward.given, compiled["backward_seconds"])
 
 
-def _counted(runs: Sequence[dict[str, Any]]) -> tuple[int, int]:
-    return sum(len(part["kernels"]) + _products(part) for part in runs), sum(map(_given, runs))
+def _counted(runs: Sequence[dict[str, Any]]) -> Counts:
+    return sum(map(_counts, runs), start=Counts(0, 0, 0))
 
 
-def _products(part: dict[str, Any]) -> int:
-    nodes = [node for node in part["nodes"] if node["kind"] == _LIBRARY and node.get("library")]
-    return sum(node["library"][0]["kind"] != "MultiOutput" for node in nodes)
+def _counts(part: dict[str, Any]) -> Counts:
+    calls = [node["library"][0] for node in part["nodes"] if node["kind"] == _LIBRARY and node.get("library")]
+    calls = [call for call in calls if call["kind"] != _PICKED]
+    whole = sum(_is_whole(call) for call in calls) if part["backward"] else 0
+    return Counts(len(part["kernels"]) + len(calls) - whole, whole, _given(part))
+
+
+def _is_whole(call: dict[str, Any]) -> bool:
+    name = call.get("python_kernel_name") or call.get("op_overload") or ""
+    return not any(product in name.split(".") for product in _PRODUCTS)
 
 
 def _given(part: dict[str, Any]) -> int:
@@ -135,7 +178,7 @@ def _solve(parts: Sequence[Part]) -> Floats:
     from scipy.optimize import minimize
 
     table, seconds = _table_of(parts)
-    start = np.array([20e-6, 500e-6, 800e-6, 2e-6])
+    start = np.array([20e-6, 100e-6, 500e-6, 800e-6, 2e-6])
 
     def loss(factors: Floats) -> float:
         costs = np.abs(factors) * start
@@ -177,8 +220,7 @@ def _report(fused: FusedFit, parts: Sequence[Part], costs: Floats, say: Callable
 
 def _report_left_out(measured: Sequence[dict[str, Any]], say: Callable[[str], None]) -> None:
     """The host's costs on the parts of steps of a family that they were not fitted on."""
-    families = {row["family"]: [part for row2 in measured if row2["family"] == row["family"] for part in _parts(row2)]
-                for row in measured}  # fmt: skip
+    families = _by_family(measured)
     off: list[float] = []
     for family, parts in families.items():
         if parts:

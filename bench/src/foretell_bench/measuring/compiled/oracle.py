@@ -40,7 +40,7 @@ def compared(row: dict[str, Any], graph: Graph) -> Compared:
         source=row["source"],
         measured=sum(name.startswith("triton") for name, _ in row["kernels"]),
         captured=sum(op.times for op in fused),
-        same=same / max(sum(once.values()), 1),
+        same=same / sum(once.values()) if once else float(not found),
     )
 
 
