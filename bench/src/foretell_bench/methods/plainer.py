@@ -122,18 +122,28 @@ class _Plain:
         return self
 
     def predict(self, queries: Sequence[Query]) -> list[Prediction]:
-        return answers(queries, lambda some: map(self._answer, some), _NO_GRAPH)
+        return answers(queries, self._answers, _NO_GRAPH)
 
-    def _answer(self, query: Query) -> Prediction:
-        try:
-            sheet_of(query)
-        except ForetellError as error:
-            return Prediction(values={}, why=str(error))
-        pages, values = [read(Example(query=query, measured={}))], {}
+    def _answers(self, queries: Sequence[Query]) -> list[Prediction]:
+        """All at once: a fit on pages is the same for every question."""
+        refused: dict[int, str] = {}
+        for i, query in enumerate(queries):
+            try:
+                sheet_of(query)
+            except ForetellError as error:
+                refused[i] = str(error)
+        asked = [i for i in range(len(queries)) if i not in refused]
+        pages = [read(Example(query=queries[i], measured={})) for i in asked]
+        values: list[dict[str, float]] = [{} for _ in asked]
         for target in _TARGETS:
-            if known := [p for p in self.pages_ if p.measured.get(target, 0.0) > 0]:
-                values[target] = max(float(self.seconds(known, pages, target)[0]), 1e-9)
-        return Prediction(values=values, why="" if values else "no example has a time")
+            if pages and (known := [p for p in self.pages_ if p.measured.get(target, 0.0) > 0]):
+                for row, seconds in zip(values, self.seconds(known, pages, target).tolist(), strict=True):
+                    row[target] = max(seconds, 1e-9)
+        found = {
+            i: Prediction(values=row, why="" if row else "no example has a time")
+            for i, row in zip(asked, values, strict=True)
+        }
+        return [found[i] if i in found else Prediction(values={}, why=refused[i]) for i in range(len(queries))]
 
 
 class Additive(_Plain):
@@ -154,9 +164,9 @@ class Roofline(_Plain):
         return roofline(test)
 
 
-def whole_graph() -> ScaleDL:
+def whole_graph(seed: int = 0) -> ScaleDL:
     """ScaleDL's network with no layers below it: all it knows, it learned from whole steps."""
-    return ScaleDL(network=NetworkSettings(sees_times=False), name="whole-graph network")
+    return ScaleDL(network=NetworkSettings(sees_times=False, seed=seed), name="whole-graph network")
 
 
 def _page(example: Example) -> Page | None:

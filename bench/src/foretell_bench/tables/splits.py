@@ -55,7 +55,7 @@ def unseen_architectures(examples: Sequence[Example]) -> Split | None:
     split = _left_out("unseen architecture", examples, lambda i: examples[i].query.architecture)
     if split is None:
         return None
-    own, followed = _own_runs(examples, split.test)
+    own, followed = own_runs(examples, split.test)
     test = tuple(i for i in split.test if i not in own)
     answered = tuple(i for i in test if i in followed)
     if 2 * len(answered) >= len(test):  # where a black box can answer most rows, all are tested on those
@@ -104,7 +104,7 @@ def _left_out(name: str, examples: Sequence[Example], group: Callable[[int], Has
     return _parted(name, examples, lambda i: keys[i] in tested)
 
 
-def _own_runs(examples: Sequence[Example], among: Iterable[int]) -> tuple[set[int], set[int]]:
+def own_runs(examples: Sequence[Example], among: Iterable[int]) -> tuple[set[int], set[int]]:
     """What Ernest would run of each workload, an A-optimal design and never all of it; and the rest of those workloads."""
     target = JOB_TIME if any(JOB_TIME in e.measured for e in examples) else STEP_TIME
     workloads: dict[Hashable, list[int]] = defaultdict(list)
