@@ -181,11 +181,15 @@ class Driple:
     def _fit_setting(
         self, setting: str, examples: Sequence[Example], known: Fitted | None, tune: Sequence[str], watch: Watch | None
     ) -> None:
-        targets = tuple(t for t in TARGETS if any(t in e.measured for e in examples))
-        torch.manual_seed(self.settings.seed)
-        fitted = self._begin(examples, targets) if known is None else _tailored(known, examples, targets, tune)
+        fitted = self.beginning(examples, known, tune)
         self._descend(fitted, examples, watch)
         self.fitted_[setting] = fitted
+
+    def beginning(self, examples: Sequence[Example], known: Fitted | None = None, tune: Sequence[str] = ()) -> Fitted:
+        """A network before its first update: a new one, or a copy of one that is known, where these groups learn."""
+        targets = tuple(t for t in TARGETS if any(t in e.measured for e in examples))
+        torch.manual_seed(self.settings.seed)
+        return self._begin(examples, targets) if known is None else tailored(known, examples, targets, tune)
 
     def _begin(self, examples: Sequence[Example], targets: tuple[str, ...]) -> Fitted:
         skeletons = [self._skeleton(e.query.graph) for e in examples]
@@ -205,15 +209,15 @@ class Driple:
     def _descend(self, fitted: Fitted, examples: Sequence[Example], watch: Watch | None) -> None:
         """Train what is not frozen; the weights of the best epoch stay. Frozen early rounds are gone through once."""
         settings = self.settings
-        chosen, left_out = _parted(examples, settings.validated)
+        chosen, left_out = parted(examples, settings.validated)
         network, generator = fitted.network.to(settings.trains_on), np.random.default_rng(settings.seed)
         frozen = not any(p.requires_grad for name in BEGINNING for p in network.groups()[name])
 
         def prepared(some: Sequence[Example]) -> tuple[Batch, list[Way], Tensor | None, Tensor]:
-            graphs, ways = self._batch(fitted, [e.query for e in some])
+            graphs, ways = self.batch_of(fitted, [e.query for e in some])
             with torch.no_grad():
                 state = network.begin(graphs, ways) if frozen else None
-            labels = torch.tensor(self._labels(some, fitted), dtype=torch.float32)
+            labels = torch.tensor(self.labels_of(some, fitted), dtype=torch.float32)
             return graphs, ways, state, labels.to(settings.trains_on)
 
         def loss_of(graphs: Batch, ways: list[Way], state: Tensor | None, labels: Tensor) -> Tensor:
@@ -250,7 +254,7 @@ class Driple:
     def _predict(self, fitted: Fitted, queries: Sequence[Query]) -> list[Prediction]:
         fitted.network.eval()
         with torch.no_grad():
-            predicted = fitted.network(*self._batch(fitted, queries)).cpu().double().numpy()
+            predicted = fitted.network(*self.batch_of(fitted, queries)).cpu().double().numpy()
         low, high = np.array(fitted.smallest), np.array(fitted.largest)
         if self.settings.labels == "log":  # they run away: an answer stays within some times what was seen
             values = np.clip(low * (high / low) ** predicted, low / _BEYOND, high * _BEYOND)
@@ -260,7 +264,7 @@ class Driple:
         rows = np.maximum(values, _LEAST * high).tolist()
         return [Prediction(values=dict(zip(fitted.targets, row, strict=True))) for row in rows]
 
-    def _labels(self, examples: Sequence[Example], fitted: Fitted) -> Floats:
+    def labels_of(self, examples: Sequence[Example], fitted: Fitted) -> Floats:
         """An absent label is not a number."""
         values, low, high = _measured(examples, fitted.targets), np.array(fitted.smallest), np.array(fitted.largest)
         if self.settings.labels == "log":
@@ -276,7 +280,7 @@ class Driple:
         read = (lambda: typed(graph)) if view == "typed" else lambda: coarse(graph, groups)
         return graph.remember((Skeleton, view, groups), read)
 
-    def _batch(self, fitted: Fitted, queries: Sequence[Query]) -> tuple[Batch, list[Way]]:
+    def batch_of(self, fitted: Fitted, queries: Sequence[Query]) -> tuple[Batch, list[Way]]:
         from torch_geometric.data import Batch, Data
 
         vocabulary, data = list(fitted.frequencies), []
@@ -290,11 +294,11 @@ class Driple:
         return graphs.to(device), [way.to(device) for way in ways]
 
 
-def quick() -> Driple:
+def quick(seed: int = 0) -> Driple:
     """As it was tuned on emulated hosts (bench/notes/methods/driple.md): small enough to be fitted to many settings."""
     chosen = DripleSettings(
         kind="gin", labels="log", groups=24, rounds=4, readings=4, epochs=40, patience=40, batch=16, validated=0.0, fewest=4,
-        most_ops=4000,
+        most_ops=4000, seed=seed,
     )  # fmt: skip
     return Driple(chosen)
 
@@ -322,7 +326,7 @@ def _range(examples: Sequence[Example], targets: Sequence[str]) -> tuple[tuple[f
     return tuple(smallest.tolist()), tuple(largest.tolist())
 
 
-def _parted(examples: Sequence[Example], share: float) -> tuple[list[Example], list[Example]]:
+def parted(examples: Sequence[Example], share: float) -> tuple[list[Example], list[Example]]:
     """Whole architectures are left out for validation; with fewer than four there are none to spare."""
     names = sorted({e.query.architecture for e in examples})
     out = set(names[:: round(1 / share)]) if share and len(names) >= 4 else set()
@@ -330,7 +334,7 @@ def _parted(examples: Sequence[Example], share: float) -> tuple[list[Example], l
     return seen, [e for e in examples if e.query.architecture in out]
 
 
-def _tailored(known: Fitted, examples: Sequence[Example], targets: tuple[str, ...], tune: Sequence[str]) -> Fitted:
+def tailored(known: Fitted, examples: Sequence[Example], targets: tuple[str, ...], tune: Sequence[str]) -> Fitted:
     """A copy of a network, for the targets and the scale of another setting. What it knows of operators stays."""
     network = copy.deepcopy(known.network)
     network.part()
