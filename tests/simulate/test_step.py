@@ -239,3 +239,15 @@ def test_a_step_that_is_not_drawn_takes_exactly_as_long(seed: int) -> None:
     drawn, plain = simulate(step, times), simulate(replace(step), times, draw=False)
     for name in ("makespan", "period", "computing", "communicating"):
         assert getattr(drawn, name) == getattr(plain, name), name
+
+
+def test_a_quicker_host_changes_only_steps_that_wait_for_it() -> None:
+    ahead = 0
+    for seed in range(300):
+        step, times = random_step(seed)
+        plain = simulate(step, times, draw=False)
+        quicker = simulate(step, replace(times, host=times.host * 0.6), draw=False)
+        if not plain.waits_for_host:
+            ahead += 1
+            assert quicker.period == pytest.approx(plain.period, abs=1e-9), seed
+    assert 10 < ahead < 290

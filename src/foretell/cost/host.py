@@ -81,7 +81,7 @@ class HostCosts:
         costs = host.op_seconds * weights[graph.calls.places]
         if len(costs):
             costs[0] += host.op_seconds * (self._around(graph) + self._own_work(graph))
-            update = next((i for i, op in enumerate(graph.ops) if op.phase == "optimizer"), 0)
+            update = graph.remember("host.update", lambda: _first_of_update(graph))
             costs[update] += host.op_seconds * self.parameter * updated_parameters(graph)
             for place, mode in _first_entered(graph):
                 costs[place] += host.op_seconds * self.entering.get(mode, 0.0)
@@ -174,6 +174,10 @@ def _written_parameters(graph: Graph) -> set[int]:
 
 def _updates(graph: Graph) -> list[Op]:
     return [op for op in graph.ops if op.phase == "optimizer" and op.signature.mutates] if graph.training else []
+
+
+def _first_of_update(graph: Graph) -> int:
+    return next((place for place, op in enumerate(graph.ops) if op.phase == "optimizer"), 0)
 
 
 def _first_entered(graph: Graph) -> list[tuple[int, str]]:

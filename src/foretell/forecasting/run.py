@@ -58,6 +58,8 @@ class Run:
 
     def under(self, program: Program, *, host: float = 1.0, communication: float = 1.0) -> Seconds:
         """The step with a host and links as many times slower, simulated again; stragglers left out."""
+        if host <= 1 and communication == 1 and not self.timeline.waits_for_host:
+            return self.timeline.period
         if program.pipeline is None:
             durations = scaled_durations(self.slowest.durations, host, communication)
             return simulate(self.slowest.role, durations, draw=False).period

@@ -43,6 +43,7 @@ class Rank:
         self.debt: Seconds = 0.0  # what communication cost compute that was already laid out
         self.finished: dict[int, Event] = {}  # collective → its end
         self.ready: dict[int, Event] = {}
+        self.waited_for_host = False  # so far: the device or the network
         self._marks = role.marks if any(durations.collectives) else NO_MARKS  # those that take no time change nothing
         # Ops that take the device no time, and wait for a collective all the same.
         taken = durations.device
@@ -97,6 +98,7 @@ class Rank:
         if segments.summed and not draw:
             run_undrawn(self, found, reduces)
             return
+        self.waited_for_host = True  # it may have: what is recorded says so op by op
         sums = zip(found.host, found.communicating, found.alone, found.slowed, strict=True)
         for (begin, end, begins, ends, waits), each in zip(segments.rows, sums, strict=True):
             if begins:
@@ -298,6 +300,7 @@ class Rank:
             return
         lane, seconds = collective.lane, self.durations.collectives[number]
         begin, record = max(self.network.get(lane, (0.0, -1)), ready, self.host)
+        self.waited_for_host = self.waited_for_host or begin == self.host[0]
         if seconds > 0:
             self._occupy_network(begin, begin + seconds)
         if draw:

@@ -27,6 +27,7 @@ def simulate(role: Role, durations: Durations, *, draw: bool = True) -> Timeline
     path = critical_path(rank) if draw else None
     first = rank.clocks
     rank.forget_results()
+    rank.waited_for_host = False
     period = _run_step(rank, "nothing") - makespan
     second = rank.clocks
     return Timeline(
@@ -35,6 +36,7 @@ def simulate(role: Role, durations: Durations, *, draw: bool = True) -> Timeline
         period=period,
         computing=second.computing - first.computing,
         communicating=min(second.communicating - first.communicating, period),
+        waits_for_host=rank.waited_for_host,
         path=path,
     )
 

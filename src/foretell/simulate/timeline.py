@@ -122,6 +122,7 @@ class Timeline:
     # Of a step among others, on the rank that does most of it; micro-steps that are not drawn are counted.
     computing: Seconds = 0.0  # a kernel runs
     communicating: Seconds = 0.0  # a lane of the network is busy
+    waits_for_host: bool = True  # the period is another with another host
     path: OnPath | None = None  # what of one rank's step is critical, without looking at its spans
 
     def on(self, stream: str) -> Iterator[Span]:

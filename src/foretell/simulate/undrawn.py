@@ -27,11 +27,12 @@ def run_undrawn(rank: Rank, found: Sums, reduces: bool) -> None:
     finished, ready = rank.finished, rank.ready
     (host, host_record), (device, device_record) = rank.host, rank.device
     computing, communicating, busy_until, debt = rank.computing, rank.communicating, rank.busy_until, rank.debt
+    waited = False
     sums = zip(segments.rows, segments.events, found.host, found.communicating, found.alone, found.slowed, strict=True)
     for (first, last, _, _, waits), happens, issuing, inside, alone, slowed in sums:
         if happens is not None:
             if happens.follows and (host, host_record) > (device, device_record):
-                device, device_record = host, host_record
+                device, device_record, waited = host, host_record, True
             for number in happens.ready:
                 ready[number] = device, device_record
             for number in happens.issued:
@@ -42,6 +43,7 @@ def run_undrawn(rank: Rank, found: Sums, reduces: bool) -> None:
                 begin, record = max(network.get(lane, _BEFORE_ALL), ready.get(number, _BEFORE_ALL), (host, host_record))
                 end = begin + seconds[number]
                 network[lane] = finished[number] = end, record
+                waited = waited or begin == host
                 begin = max(begin, busy_until)
                 if end > begin:
                     communicating += end - begin
@@ -85,7 +87,10 @@ def run_undrawn(rank: Rank, found: Sums, reduces: bool) -> None:
             if pace[3]:
                 debt = 0.0
                 computing += pace[3]
-            device, device_record = (by_host, host_record) if by_host > by_device else (by_device, device_record)
+            if by_host > by_device:
+                device, device_record, waited = by_host, host_record, True
+            else:
+                device = by_device
             host += issuing
             if waits and (device, device_record) > (host, host_record):
                 host, host_record = device, device_record
@@ -96,6 +101,7 @@ def run_undrawn(rank: Rank, found: Sums, reduces: bool) -> None:
                 _op_by_op(rank, found, first, last, waits)
             (host, host_record), (device, device_record) = rank.host, rank.device
             computing, communicating, busy_until, debt = rank.computing, rank.communicating, rank.busy_until, rank.debt
+    rank.waited_for_host = rank.waited_for_host or waited
     rank.host, rank.device = (host, host_record), (device, device_record)
     rank.computing, rank.communicating, rank.busy_until, rank.debt = computing, communicating, busy_until, debt
     if segments.ends[-1]:
@@ -116,6 +122,7 @@ def _op_by_op(rank: Rank, found: Sums, first: int, last: int, waits: bool) -> No
             device += d.gap
             if host > device or (host == device and host_record > device_record):
                 device, device_record = host, host_record
+                rank.waited_for_host = True
             if busy or rank.debt:
                 length = rank.slowed(device, length)
             computing += length
@@ -126,6 +133,7 @@ def _op_by_op(rank: Rank, found: Sums, first: int, last: int, waits: bool) -> No
             device, device_record = rank.device
         elif (host, host_record) > (device, device_record):  # it does nothing but wait
             device, device_record = host, host_record
+            rank.waited_for_host = True
     host = begun + found.issued.item(last - start)
     rank.computing, rank.device = computing, (device, device_record)
     rank.host = max(rank.device, (host, host_record)) if waits else (host, host_record)
