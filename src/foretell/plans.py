@@ -15,7 +15,7 @@ from foretell.recomputing import Recomputing
 Schedule = Literal["gpipe", "1f1b", "interleaved", "zero-bubble", "zb-v", "dualpipe", "dualpipe-v"]
 V_SHAPED: Final = ("zb-v", "dualpipe-v")  # two chunks per stage, the second on the way back
 DataParallel = Literal["ddp", "dp"]
-Sharding = Literal["torch", "deepspeed", "nanotron"]
+Sharding = Literal["torch", "deepspeed", "nanotron", "internevo"]
 Offload = Literal["none", "optimizer", "parameters"]
 Dispatch = Literal["all-to-all", "deepep", "deepep-fp8"]
 OffloadTo = Literal["cpu", "nvme"]

@@ -7,6 +7,7 @@ import pytest
 from foretell import forecast
 from foretell.errors import PlanError
 from foretell.parallel import parallelize
+from foretell.parallel.parameters import parameters
 from foretell.parallel.rewrite import first_of, last_of
 from foretell.plans import Plan
 
@@ -52,3 +53,56 @@ def test_a_plan_with_its_sharding_is_run_by_nanotron() -> None:
 def test_what_nanotron_does_not_do_is_refused(plan: str) -> None:
     with pytest.raises(PlanError, match="sharding=nanotron shares"):
         parallelize(graph("llama"), Plan.parse(f"{plan},sharding=nanotron"))
+
+
+def test_internevo_refuses_what_it_does_not_do() -> None:
+    with pytest.raises(PlanError, match="sharding=internevo shares"):
+        parallelize(graph("llama"), Plan.parse("dp=8,zero=1,overlap_gather=true,sharding=internevo"))
+
+
+def test_internevo_reduces_whole_and_owners_broadcast() -> None:
+    """It was taken for scattering and gathering parts, which hid that a thousand ranks wait for hundreds of broadcasts."""
+    step = graph("llama", precision="bf16")
+    role = parallelize(step, Plan(dp=512, zero=1, sharding="internevo", bucket_bytes=4096)).roles[0]
+    reduced = [c for c in role.collectives if c.kind == "all-reduce"]
+    owned = [c for c in role.collectives if c.kind == "broadcast"]
+    assert len(reduced) + len(owned) == len(role.collectives)
+    assert sum(c.nbytes for c in owned) == sum(c.nbytes for c in reduced), "every parameter, in 16 bits as its gradient"
+    trained = [p for p in parameters(step) if p.gradient is not None]
+    assert len(owned) == len(trained) < 512, "no rank has a part of a parameter"
+    of_four = parallelize(step, Plan(dp=4, zero=1, sharding="internevo", bucket_bytes=4096)).roles[0].collectives
+    shares = [c.nbytes for c in of_four if c.kind == "broadcast"]
+    assert len(shares) == 4
+    assert sum(shares) == sum(c.nbytes for c in owned)
+
+
+def test_copies_of_internevos_state_are_reduced_among_all() -> None:
+    step = graph("llama", precision="bf16")
+    role = parallelize(step, Plan(dp=8, zero=1, hybrid_shard=2, sharding="internevo")).roles[0]
+    sizes = {c.kind: (c.group.size, c.group.count) for c in role.collectives}
+    assert sizes == {"all-reduce": (8, 1), "broadcast": (2, 4)}
+
+
+def test_broadcasts_of_owners_cost_more_ranks_more() -> None:
+    step = graph("llama", precision="bf16")
+
+    def exposed(ranks: int, sharding: str) -> float:
+        plan = f"dp={ranks},zero=1,sharding={sharding}"
+        return forecast(step, on=f"{ranks // 8}x8xa100-80g-sxm", plan=plan).exposed_communication.seconds
+
+    assert exposed(512, "internevo") - exposed(512, "torch") > exposed(16, "internevo") - exposed(16, "torch")
+
+
+@pytest.mark.parametrize("plan", ["dp=8", "dp=4,pp=2,grad_accumulation=4"])
+def test_deepspeed_reduces_fp32_sums_after_the_backward_pass(plan: str) -> None:
+    """Its `BF16_Optimizer`, which its pipelines run: sums were taken for scattered beside the backward pass."""
+    step = graph("llama", precision=_FP32_SUMS)
+    for role in parallelize(step, Plan.parse(f"{plan},zero=1,sharding=deepspeed,bucket_bytes=65536")).roles:
+        of_replicas = [c for c in role.collectives if c.lane == "dp"]
+        reduced, gathered = of_replicas[:-1], of_replicas[-1]
+        assert {c.kind for c in reduced} == {"all-reduce"}
+        assert {c.starts_after for c in reduced} == {last_of(role.graph, "backward")}
+        assert gathered.kind == "all-gather"
+        assert 2 * gathered.nbytes == sum(c.nbytes for c in reduced)
+    scattered = parallelize(graph("llama", precision="bf16"), Plan.parse("dp=8,zero=1,sharding=deepspeed"))
+    assert "reduce-scatter" in {c.kind for c in scattered.roles[0].collectives}, "sums in 16 bits go another way"

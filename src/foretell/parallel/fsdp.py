@@ -20,7 +20,7 @@ from foretell.graph import ITEM_BYTES, Graph, Storage, Tensor
 from foretell.parallel.blocks import BlockOf, Pass, Span, blocks, passes
 from foretell.parallel.parameters import Parameter, parameters
 from foretell.parallel.rewrite import first_of, last_of, on_tensors, shard_of, shard_update, with_storages
-from foretell.parallel.zero1 import ShardGroups, between_replicas, shard_optimizer_state
+from foretell.parallel.zero1 import ShardGroups, between_replicas, shard_optimizer_state, sums_in_the_end
 from foretell.plans import Plan
 from foretell.precision import DTYPES
 from foretell.program import Collective, Group, Role
@@ -37,7 +37,8 @@ def sharded_data_parallel(role: Role, plan: Plan, groups: ShardGroups) -> Role:
         return role
     whole = role.graph
     role = shard_optimizer_state(role, plan, groups) if plan.zero == 1 else _Fsdp(role, plan, groups).sharded()
-    return _with_deepspeed_buffers(role, whole, plan) if plan.sharding == "deepspeed" else role
+    has_buffers = plan.sharding == "deepspeed" and not sums_in_the_end(plan, whole.precision)
+    return _with_deepspeed_buffers(role, whole, plan) if has_buffers else role
 
 
 def _with_deepspeed_buffers(role: Role, whole: Graph, plan: Plan) -> Role:

@@ -1,23 +1,30 @@
 """ZeRO 1: parameters and gradients are whole on every rank, and each updates its part of them.
 
 Gradients are scattered in buckets, in the last micro-step; the updated parameters are gathered at the end of the step, or
-while the next forward pass runs. nanotron reduces them whole, after the last backward pass if it adds them up in fp32.
+while the next forward pass runs. nanotron reduces them whole, after the last backward pass if it adds them up in fp32, and so
+does DeepSpeed. InternEvo gives each parameter to one rank: gradients are reduced whole, and owners broadcast what they updated.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Final
 
 from foretell.errors import PlanError
-from foretell.graph import Graph
+from foretell.graph import Graph, Storage
 from foretell.parallel.data import buckets
 from foretell.parallel.parameters import Parameter, parameters
-from foretell.parallel.rewrite import shard_update
+from foretell.parallel.rewrite import shard_update, with_storages
 from foretell.plans import DDP_BUCKET_BYTES, Plan
-from foretell.precision import bytes_per_number
+from foretell.precision import Precision, bytes_per_number
 from foretell.program import Collective, Group, Role
+from foretell.units import Bytes
+
+_ENGINE_BUCKET: Final = 500_000_000  # numbers that DeepSpeed's pipelines reduce at once (MEMORY_OPT_ALLREDUCE_SIZE)
+_OWNERS_BUCKET: Final = 512 * 2**20  # InternEvo's reduce_bucket_size, in numbers, as all its configurations have it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +43,10 @@ def shard_optimizer_state(role: Role, plan: Plan, groups: ShardGroups) -> Role:
     """ZeRO 1: gradients are scattered in buckets, and the updated parameters gathered."""
     if plan.sharding == "nanotron":
         return _as_nanotron(role, plan, groups)
+    if plan.sharding == "internevo":
+        return _as_internevo(role, plan, groups)
+    if sums_in_the_end(plan, role.graph.precision):
+        return _as_deepspeed(role, plan, groups)
     own = role.partitioned
     graph = shard_update(role.graph, groups.shard.size, own, groups.experts.size if groups.experts else 1)
     filled = buckets(graph, plan, groups.shard, leave_out=own)
@@ -61,12 +72,22 @@ def shard_optimizer_state(role: Role, plan: Plan, groups: ShardGroups) -> Role:
 def check_sharding(plan: Plan) -> None:
     """Whether whose way of sharding it is can say the plan."""
     others = {"zero": 1, "hybrid_shard": None, "overlap_gather": False, "ep": 1, "offload": "none"}
+    among = "all ranks of dp"
+    if plan.sharding == "internevo":
+        among = "ranks of dp"
+        del others["hybrid_shard"]
     unsaid = [f"{name}={getattr(plan, name)}" for name, alone in others.items() if getattr(plan, name) != alone]
-    if plan.sharding == "nanotron" and unsaid:
+    if plan.sharding in ("nanotron", "internevo") and unsaid:
         raise PlanError(
-            f"sharding=nanotron shares the optimizer's state among all ranks of dp (zero=1) and nothing else, got {', '.join(unsaid)}. "
+            f"sharding={plan.sharding} shares the optimizer's state among {among} (zero=1) and nothing else, got {', '.join(unsaid)}. "
             "Leave these out, or sharding."
         )
+
+
+def sums_in_the_end(plan: Plan, precision: Precision) -> bool:
+    """Whether DeepSpeed reduces fp32 sums of gradients, after the last backward pass (`BF16_Optimizer`)."""
+    alone = plan.ep == 1 and plan.hybrid_shard is None
+    return alone and plan.sharding == "deepspeed" and plan.zero == 1 and precision.reduces_in_place
 
 
 def _as_nanotron(role: Role, plan: Plan, groups: ShardGroups) -> Role:
@@ -88,6 +109,60 @@ def _as_nanotron(role: Role, plan: Plan, groups: ShardGroups) -> Role:
     return replace(role, graph=graph, collectives=(*role.collectives, *reduced, *gathered)).with_persistent(
         "gradient", copies
     )
+
+
+def _as_deepspeed(role: Role, plan: Plan, groups: ShardGroups) -> Role:
+    """fp32 sums are all-reduced whole, in buckets that are copied together (`buffered_allreduce_fallback`), and what was updated
+    is gathered at once (`all_gather_dp_groups`)."""
+    graph = shard_update(role.graph, groups.shard.size, frozenset(), 1)
+    size = plan.bucket_bytes or _ENGINE_BUCKET * bytes_per_number(graph.precision.reduce)
+    reduced = [
+        replace(c, copied_in=c.nbytes, copied_out=c.nbytes)
+        for c in buckets(graph, replace(plan, overlap=False, bucket_bytes=size), groups.shard)
+    ]
+    gathered = _gathers_at_the_end(graph, [replace(c, nbytes=sum(b.nbytes for b in reduced)) for c in reduced[:1]])
+    return replace(role, graph=graph, collectives=(*role.collectives, *reduced, *gathered))
+
+
+def _as_internevo(role: Role, plan: Plan, groups: ShardGroups) -> Role:
+    """Each parameter has one owner among the ranks that share the state (`HybridZeroOptimizer`).
+
+    Gradients are flattened in large buckets and all-reduced among all replicas, whoever needs them; at the end each owner
+    broadcasts its parameters, one owner after another.
+    """
+    graph = shard_update(role.graph, groups.shard.size, frozenset(), 1)
+    copies = groups.replicas.size
+    everyone = replace(groups.shard, size=groups.shard.size * copies, count=max(groups.shard.count // copies, 1))
+    size = plan.bucket_bytes or _OWNERS_BUCKET * bytes_per_number(graph.precision.reduce)
+    reduced = [
+        replace(c, copied_in=c.nbytes, copied_out=c.nbytes)
+        for c in buckets(graph, replace(plan, bucket_bytes=size), everyone)
+    ]
+    ends = [c.starts_after for c in reduced[1:]] + [c.waited_for_by for c in reduced[-1:]]
+    flat = [Storage(c.nbytes, "temporary", max(c.starts_after, 0), end) for c, end in zip(reduced, ends, strict=True)]
+    graph = with_storages(graph, {}, flat)
+    end = len(graph.ops)
+    updated = [
+        Collective(
+            kind="broadcast",
+            nbytes=nbytes,
+            group=groups.shard,
+            name=f"broadcast updated {number}",
+            starts_after=end - 1,
+            waited_for_by=end,
+        )
+        for number, nbytes in enumerate(_of_owners(graph, groups.shard.size))
+    ]
+    return replace(role, graph=graph, collectives=(*role.collectives, *reduced, *updated))
+
+
+def _of_owners(graph: Graph, ranks: int) -> list[Bytes]:
+    """Bytes of the updated parameters of each rank that has any: whole parameters, the largest first, to who has least."""
+    numbers = sorted((p.layout.numel for p in parameters(graph) if p.gradient is not None), reverse=True)
+    owned = [0] * min(ranks, len(numbers))
+    for numel in numbers:
+        heapq.heapreplace(owned, owned[0] + numel)
+    return [numel * graph.precision.bytes_updated for numel in sorted(owned, reverse=True)]
 
 
 def _gathers_at_the_end(graph: Graph, filled: Sequence[Collective]) -> list[Collective]:
