@@ -43,7 +43,9 @@ class Step:
         if precision.casts:
             self.copies = Copies(self.model, torch_dtype(precision.products))
         if precision.gradients != precision.parameters and self.optimizer is not None:
-            self.main_gradients = keep_main_gradients(p for p in self.model.parameters() if p.requires_grad)
+            trained = [p for p in self.model.parameters() if p.requires_grad]
+            engine = Kernels.parse(self.workload.kernels).base == "fused-model"
+            self.main_gradients = keep_main_gradients(trained, copied=engine)
 
     @classmethod
     def of(cls, workload: Workload, model: torch.nn.Module, batch: Any, device: str = "cpu") -> Step:

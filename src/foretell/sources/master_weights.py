@@ -48,19 +48,28 @@ def gradient_of(parameter: Tensor) -> Tensor | None:
     return parameter.grad if main is None else main
 
 
-def keep_main_gradients(parameters: Iterable[Tensor]) -> list[Tensor]:
-    """Add gradients up in fp32 as soon as they are made, and drop them; the sums, which are there all along."""
-    mains = []
+def keep_main_gradients(parameters: Iterable[Tensor], *, copied: bool = False) -> list[Tensor]:
+    """Add gradients up in fp32 as soon as they are made, and drop them; the sums, which are there all along.
+
+    `copied`: through an fp32 copy of each, as DeepSpeed's engine adds them up.
+    """
+    mains, add = [], _add_copy_to_main if copied else _add_to_main
     for p in parameters:
         p.main_grad = torch.zeros_like(p, dtype=torch.float32, requires_grad=False)  # type: ignore[attr-defined]
         mains.append(p.main_grad)  # type: ignore[attr-defined]
-        p.register_post_accumulate_grad_hook(_add_to_main)
+        p.register_post_accumulate_grad_hook(add)
     return mains
 
 
 def _add_to_main(parameter: Tensor) -> None:
     if parameter.grad is not None:
         parameter.main_grad.add_(parameter.grad)  # type: ignore[attr-defined]
+        parameter.grad = None
+
+
+def _add_copy_to_main(parameter: Tensor) -> None:
+    if parameter.grad is not None:
+        parameter.main_grad.add_(parameter.grad.float())  # type: ignore[attr-defined]
         parameter.grad = None
 
 

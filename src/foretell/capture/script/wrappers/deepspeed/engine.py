@@ -93,7 +93,7 @@ class Engine(Wrapper):
         else:
             made = OnMasters(trained, make)
             if mixed.gradients != mixed.parameters:
-                self.main_gradients = keep_main_gradients(trained)
+                self.main_gradients = keep_main_gradients(trained, copied=True)
         made.overflow, made.cur_scale, made.loss_scale = False, 1.0, 1.0
         return made
 
