@@ -261,11 +261,15 @@ def _trace_script(script: Script, side: _Side, known: Mapping[str, Any], writer:
     from foretell.capture.script.run import trace_script
 
     guesses = Guesses(known)
-    try:
-        return trace_script(script, side.report, side.refuse, guesses)
-    except Contradicted as error:
-        writer.send_bytes(json.dumps(guesses.after(error.shown)).encode())
+
+    def again(shown: Mapping[str, Any]) -> NoReturn:
+        writer.send_bytes(json.dumps(guesses.after(shown)).encode())
         os._exit(0)
+
+    try:
+        return trace_script(script, side.report, side.refuse, guesses, again)
+    except Contradicted as error:
+        again(error.shown)
 
 
 def _trace_workload(get_workload: Callable[[], Workload], compiled: bool) -> Graph:

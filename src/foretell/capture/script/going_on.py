@@ -71,6 +71,8 @@ class _Statements:
         return not self._only or first <= self._only <= (last or first)
 
     def _of(self, statement: ast.stmt) -> list[ast.stmt]:
+        if self._only and isinstance(statement, ast.Try):
+            return self._of_try(statement)
         if isinstance(
             statement, ast.Try | ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef | ast.Import | ast.ImportFrom
         ):
@@ -85,10 +87,18 @@ class _Statements:
             return [statement]
         return [_trying([statement], _instead(statement), statement)]
 
+    def _of_try(self, statement: ast.Try) -> list[ast.stmt]:
+        """What it does with errors has not helped against that of the line."""
+        statement.body, statement.orelse = self.of_block(statement.body), self.of_block(statement.orelse)
+        statement.finalbody = self.of_block(statement.finalbody)
+        for handler in statement.handlers:
+            handler.body = self.of_block(handler.body)
+        return [statement]
+
     def _of_compound(self, statement: ast.If | ast.With | ast.While) -> list[ast.stmt]:
         first, last = statement.lineno, statement.body[0].lineno - 1
         names = list(dict.fromkeys(_stored(statement)))
-        if not isinstance(statement, ast.While):  # whose every round may depend on the one before
+        if self._only or not isinstance(statement, ast.While):  # whose every round may depend on the one before
             statement.body = self.of_block(statement.body)
         if isinstance(statement, ast.If):
             statement.orelse = self.of_block(statement.orelse)

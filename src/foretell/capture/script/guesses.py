@@ -6,10 +6,14 @@ the run ends, and the script is run once more with what that use has shown.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-RUNS: Final = 8  # of one script, at most
+from foretell.units import Seconds
+
+RUNS: Final = 40  # of one script, at most
+LONG: Final[Seconds] = 120.0  # of the processor, in all runs so far, after which there is no further one
 COLUMNS: Final = "columns of tables that no name says"
 
 
@@ -29,6 +33,7 @@ class Guesses:
         self.made: dict[str, Any] = {}  # what was made up, or taken from what is known
         self.invented: dict[int, str] = {}  # extents and counts that no file has, and what they are of
         self._runs = int(self.known.get("runs", 1))
+        self._worked = float(self.known.get("worked", 0.0))
 
     def about(self, what: str, usual: Any) -> Any:
         """What is known of it, or else what is usual."""
@@ -41,7 +46,16 @@ class Guesses:
 
     def is_new(self, what: str, shown: Any) -> bool:
         now = self.made.get(what, self.known.get(what))
-        return bool(self._runs < RUNS and now != shown and shown not in self.tried(what))
+        return bool(self.may_run_again and now != shown and shown not in self.tried(what))
+
+    @property
+    def may_run_again(self) -> bool:
+        return self._runs < RUNS and self.worked < LONG
+
+    @property
+    def worked(self) -> Seconds:
+        """Of the processor, in all runs so far."""
+        return self._worked + time.process_time()
 
     def tried(self, what: str) -> list[Any]:
         return list(self.known.get(f"tried {what}", []))
@@ -49,4 +63,4 @@ class Guesses:
     def after(self, shown: Mapping[str, Any]) -> dict[str, Any]:
         """What the next run knows: it does not come back to what was contradicted."""
         old = {f"tried {what}": [*self.tried(what), self.made[what]] for what in shown if what in self.made}
-        return {**self.known, **old, **shown, "runs": self._runs + 1}
+        return {**self.known, **old, **shown, "runs": self._runs + 1, "worked": self.worked}

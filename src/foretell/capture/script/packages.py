@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from foretell.capture.reads import is_library
+from foretell.errors import WorkloadError
 from foretell.sources.scripts import Script
 
 # Where a package is installed under another name than it is imported by.
@@ -32,6 +33,10 @@ _INSTALLED_AS: Final = {
 _LISTS: Final = ("requirements*.txt", "pyproject.toml", "setup.py", "environment*.y*ml", "*env*.y*ml")  # in this order
 _COMPILED: Final = re.compile(r"(^_C$|_cuda$|_ext$|_cpp$|_kernel$|_kernels$|_op$|_ops$|^_ext|\._C$)")
 _FROM: Final = re.compile(r"cannot import name '([^']+)' from (?:partially initialized module )?'([^']+)'")
+
+
+class MissingError(WorkloadError):
+    """A package that is missing is used."""
 
 
 def on_missing_package(script: Script, error: ImportError) -> str | None:

@@ -21,9 +21,10 @@ from foretell.capture.script.misread import (
     pictures_of_other_sides,
     tables_of_numbers,
 )
+from foretell.capture.script.set_aside import set_aside
 from foretell.capture.script.shapes import arrays, ranked, replaced, with_rank
 from foretell.capture.script.taking import contradictions, taken_apart
-from foretell.capture.script.unread import unread
+from foretell.capture.script.unread import frames_in, unread
 
 _NAMES: Final = 2048  # of a table, that are used
 _RANKS: Final = (2, 3, 1, 4)  # of arrays, those that most have first
@@ -42,11 +43,7 @@ def revised(ended: Ended, guesses: Guesses) -> _Shown:
 
 def frames_of(error: BaseException) -> list[tuple[types.FrameType, int]]:
     """Of an error, the innermost first, each with the line that it came to."""
-    found, at = [], error.__traceback__
-    while at is not None:
-        found.append((at.tb_frame, at.tb_lineno))
-        at = at.tb_next
-    return found[::-1]
+    return frames_in(error)[::-1]
 
 
 def _former_indices(ended: Ended, guesses: Guesses) -> _Shown:
@@ -136,5 +133,5 @@ def _another_rank(about: str, guesses: Guesses) -> _Shown:
 _FINDERS: Final[tuple[Callable[[Ended, Guesses], _Shown], ...]] = (
     _former_indices, misread_texts, tables_of_numbers, arrays_of_pictures, arrays_of_other_sides, _refused_tensors,
     _unknown_names, arrays_too_small, _other_kinds, extents_in_words, pictures_of_other_sides, lines_too_long,
-    unread,
+    unread, set_aside,
 )  # fmt: skip

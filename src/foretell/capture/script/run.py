@@ -5,9 +5,9 @@ from __future__ import annotations
 import multiprocessing
 import runpy
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import torch
 
@@ -23,6 +23,7 @@ from foretell.capture.script.pretend import (
     commands,
     cuda,
     data,
+    empty_sets,
     environment,
     former,
     former_arguments,
@@ -47,6 +48,7 @@ from foretell.capture.script.pretend import (
     generation,
     kernels,
     lazily,
+    likenesses,
     made_up,
     missing_files,
     moving,
@@ -91,8 +93,10 @@ def trace_script(
     report: Callable[[str], None] = lambda text: None,
     refuse: Callable[[str], None] = lambda text: None,
     guesses: Guesses | None = None,
+    again: Callable[[Mapping[str, Any]], None] = lambda shown: None,
 ) -> Graph:
-    """Record the step of a script. `report` hears where it is, `refuse` that it leads nowhere; both from another thread.
+    """Record the step of a script. `report` hears where it is, `refuse` that it leads nowhere, and `again` what the next run
+    should know of one that takes too long; all from another thread.
 
     Raises:
         Contradicted: The script contradicts what a stand-in was taken to be: it wants another run.
@@ -103,7 +107,7 @@ def trace_script(
     with torch.inference_mode(False), torch.enable_grad():
         session = Session(script, guesses)
         session.report = report
-        Watch(session, report, refuse).start()
+        Watch(session, report, refuse, again).start()
         for install in _STAND_INS:
             install(session)
         return session.graph()
@@ -170,7 +174,7 @@ _STAND_INS: Final[tuple[Callable[[Session], None], ...]] = (
     tensor_parallel.install, checkpoints.install, pipelining.install,
     _compute_where_tensors_lie, _declare_operations, kernels.install,
     quantized.install,
-    data.install, _follow_steps,
+    data.install, empty_sets.install, _follow_steps,
     former.install, former_tables.install,
     former_arguments.install, former_hub.install, former_pictures.install, former_tensors.install, games.install,
     former_modules.install,
@@ -180,6 +184,6 @@ _STAND_INS: Final[tuple[Callable[[Session], None], ...]] = (
     former_lightning.install, texts.install, series_sets.install, tools.install,
     quiet.install,
     missing_files.install,
-    trackers.install, account.install, commands.install, absent.install,
+    trackers.install, account.install, commands.install, likenesses.install, absent.install,
     stand_ins.install, generation.install, repository.install, former_places.install, made_up.install, _adapt_libraries,
 )  # fmt: skip

@@ -14,6 +14,7 @@ import torch
 
 from foretell.capture.compiled import wishes
 from foretell.capture.dtypes import FLOATS
+from foretell.capture.explain import traceback_of
 from foretell.capture.script import advice
 from foretell.capture.script.batch import Batch, batch_of
 from foretell.capture.script.causes import own_words
@@ -27,7 +28,8 @@ from foretell.capture.script.passes import Passes
 from foretell.capture.script.placement import Placement, ScriptRecorder
 from foretell.capture.script.readings import decisions
 from foretell.capture.script.revised import revised
-from foretell.capture.script.unread import refuse_invented_sizes
+from foretell.capture.script.set_aside import FIRST_WORDS
+from foretell.capture.script.unread import refuse_invented_batch, refuse_invented_sizes
 from foretell.capture.script.updates import Updates
 from foretell.capture.script.windows import Window
 from foretell.capture.trace import optimizer_name, versions
@@ -105,6 +107,7 @@ class Session:
             if not self.recorder.finished:  # else it is Finished, or an error in what tidies up after it
                 raise
         if self._graph is None:
+            self._say_first_words()
             made, started = self.updates.made, self.started.commands
             updates = len(self.updates.sequence)
             if (missing := [*self.called.values(), *self.lacking]) and not updates:
@@ -132,10 +135,16 @@ class Session:
             )
             if not self.recorder.finished and (shown := revised(ended, self.guesses)):
                 raise Contradicted(shown) from error
+            self._say_first_words(error)
             raise own_words(ended) or fault_of(ended).error(ended) from error
         except SystemExit as wish:
             if wish.code not in (None, 0) and self._graph is None and not self.recorder.finished:
                 raise WorkloadError(advice.on_exit(self.script, wish)) from wish
+
+    def _say_first_words(self, last: BaseException | None = None) -> None:
+        """Where statements were set aside and it did not help: what the first of them said."""
+        if self._graph is None and not self.recorder.finished and (words := self.guesses.known.get(FIRST_WORDS)):
+            raise WorkloadError(words + (traceback_of(last) if last else "")) from last
 
     @contextmanager
     def _ending(self) -> Iterator[None]:
@@ -165,6 +174,7 @@ class Session:
         batch = batch_of(consumed_in(recorded, self.recorder.losses, self.recorder.resident), self.recorder.fetches)
         if isinstance(self.findings.wrapper, DataParallel):
             batch = batch.divided(self.findings.wrapper.replicas)
+        refuse_invented_batch(batch.samples, self.guesses)
         self._graph = dataclasses.replace(
             recorded,
             samples=batch.samples,

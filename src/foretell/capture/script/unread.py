@@ -64,6 +64,20 @@ def refuse_invented_sizes(parameters: Iterable[torch.Tensor], guesses: Guesses) 
                 )
 
 
+def refuse_invented_batch(samples: int | None, guesses: Guesses) -> None:
+    """A batch that is as large as something that was made up where the script could not go on is another batch.
+
+    Raises:
+        WorkloadError: It is one.
+    """
+    if samples is not None and (what := guesses.invented.get(samples)) is not None:
+        raise WorkloadError(
+            f"The batch has {samples:,} samples, which comes of {what}: that was made up, since what stands in for the data could "
+            "not be read as the script does. Put a small one of its kind there, of a few samples of the usual shapes, or say with "
+            "the script's own arguments, after --, where one is."
+        )
+
+
 def is_of_data(error: BaseException) -> bool:
     """Whether what stands in may have caused it: not a name, an argument or a setting that fails on any machine."""
     if isinstance(error, _OF_NO_DATA) or refusal_in(error):
@@ -78,13 +92,9 @@ def is_of_data(error: BaseException) -> bool:
 
 
 def _place(error: BaseException) -> Place | None:
-    frames = []
-    at = error.__traceback__
-    while at is not None:
-        frames.append((at.tb_frame, at.tb_lineno))
-        at = at.tb_next
+    frames = frames_in(error)
     own = [(frame, line) for frame, line in frames if not is_library(frame.f_code.co_filename)]
-    if not own or any(_is_model(frame) for frame, _ in frames) or not any(_reads(frame) for frame, _ in own):
+    if not own or any(is_model(frame) for frame, _ in frames) or not any(_reads(frame) for frame, _ in own):
         return None
     frame, line = next(((f, n) for f, n in own[::-1] if f.f_code.co_name not in _INNER), own[-1])
     code = frame.f_code
@@ -94,7 +104,16 @@ def _place(error: BaseException) -> Place | None:
     return Place(path=code.co_filename, first=code.co_firstlineno, line=only)
 
 
-def _is_model(frame: types.FrameType) -> bool:
+def frames_in(error: BaseException) -> list[tuple[types.FrameType, int]]:
+    """Of an error, the outermost first, each with the line that it came to."""
+    frames, at = [], error.__traceback__
+    while at is not None:
+        frames.append((at.tb_frame, at.tb_lineno))
+        at = at.tb_next
+    return frames
+
+
+def is_model(frame: types.FrameType) -> bool:
     """A step of the model, of a loss or of an optimizer."""
     owner = frame.f_locals.get("self")
     return isinstance(owner, torch.nn.Module | torch.optim.Optimizer) or frame.f_code.co_name == "backward"

@@ -7,10 +7,11 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from foretell.capture.reads import is_library
+from foretell.capture.script.slow import Looks
 from foretell.units import Seconds
 
 if TYPE_CHECKING:
@@ -27,9 +28,16 @@ _STEPS: Final = 3
 class Watch(threading.Thread):
     """Reports where the script is, and refuses one that does not come to an update."""
 
-    def __init__(self, session: Session, report: Callable[[str], None], refuse: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        session: Session,
+        report: Callable[[str], None],
+        refuse: Callable[[str], None],
+        again: Callable[[Mapping[str, Any]], None] = lambda shown: None,
+    ) -> None:
         super().__init__(daemon=True)
-        self._session, self._report, self._refuse = session, report, refuse
+        self._session, self._report, self._refuse, self._again = session, report, refuse, again
+        self._looks = Looks()
         self._main = threading.main_thread().ident
         self._began = time.monotonic()
 
@@ -41,13 +49,17 @@ class Watch(threading.Thread):
             if refusal := self._waits_for_the_dead():
                 self._refuse(refusal)
                 return
+            if not self._has_begun():
+                self._looks.see(sys._current_frames().get(self._main or 0))
+                if shown := self._looks.slow(self._session.guesses):
+                    self._again(shown)
             if self._is_late() and not self._has_begun():
                 self._refuse(self._refusal())
                 return
 
     def _is_late(self) -> bool:
         """By the processor's time, since a busy machine makes a good script slow; one that only waits has none of it."""
-        passed, worked = time.monotonic() - self._began, time.process_time()
+        passed, worked = time.monotonic() - self._began, self._session.guesses.worked
         return worked > FIRST_UPDATE or (passed > FIRST_UPDATE and worked < _WAITING * passed)
 
     def _waits_for_the_dead(self) -> str:

@@ -1,4 +1,4 @@
-"""Packages that a script imports and this machine lacks: an error only where it uses one.
+"""Packages that a script imports and this machine lacks, and names that an installed one lacks: an error only where it uses one.
 
 Many are imported for a score, a video or a converter that no step needs. What a script tries to import and goes on without
 stays missing.
@@ -16,11 +16,10 @@ from torch.utils import _pytree as pytree
 
 from foretell.capture.reads import is_library
 from foretell.capture.script.imports import provide
-from foretell.capture.script.packages import distribution, is_shared, on_missing_package
+from foretell.capture.script.packages import MissingError, distribution, is_shared, on_missing_package
 from foretell.capture.script.pretend.kernels.package import goes_on_without
 from foretell.capture.script.repository import is_near
 from foretell.capture.script.session import Session
-from foretell.errors import WorkloadError
 
 _SOURCES: Final = (".pyx", ".cpp", ".cu", ".cc", ".c")  # of what the repository would have built
 _SESSION: Final[list[Session]] = []
@@ -30,21 +29,36 @@ _DECIDE: Final = frozenset(
 )
 
 
+# Names that these lack decide what a step is.
+_ESSENTIAL: Final = frozenset(
+    "torch numpy transformers diffusers peft trl accelerate deepspeed lightning pytorch_lightning timm".split()
+)
+
+
 def install(session: Session) -> None:
     _SESSION[:] = [session]
-    provide(_is_absent, Absent)
+    refusals: dict[str, str] = {}  # of modules that installed libraries lack
+
+    def is_absent(name: str) -> bool:
+        found = _is_missed(name)
+        if found:
+            of_library = _is_of_library(name)
+            refusal = _refusal(name if of_library else distribution(name), _importing())
+            refusals.update({name: refusal} if of_library else {})
+            _SESSION[0].lacking.append(refusal)
+        return found
+
+    provide(is_absent, lambda name: Absent(name, refusals.get(name, "")))
 
 
-def _is_absent(name: str) -> bool:
-    found = _is_missed(name)
-    if found:
-        frame: Any = sys._getframe(1)
-        while frame.f_back is not None and (
-            "importlib" in frame.f_code.co_filename or is_library(frame.f_code.co_filename)
-        ):
-            frame = frame.f_back
-        _SESSION[0].lacking.append(_refusal(distribution(name), frame))
-    return found
+def _importing() -> Any:
+    """The frame of the script's that imports."""
+    frame: Any = sys._getframe(1)
+    while frame.f_back is not None and (
+        "importlib" in frame.f_code.co_filename or is_library(frame.f_code.co_filename)
+    ):
+        frame = frame.f_back
+    return frame
 
 
 def _refusal(package: str, user: Any) -> str:
@@ -58,7 +72,7 @@ def _is_missed(name: str) -> bool:
     package = name.partition(".")[0]
     there = sys.modules.get(package)
     if there is not None and not isinstance(there, Absent):
-        missed = _would_be_built(name) or is_shared(there)
+        missed = _would_be_built(name) or is_shared(there) or (_is_of_library(name) and not _may_be_no_module())
         return missed and goes_on_without(sys._getframe(2)) is False
     if package in sys.stdlib_module_names or package in _DECIDE or is_near(package):
         return False
@@ -72,6 +86,36 @@ def _would_be_built(name: str) -> bool:
     return any(os.path.exists(os.path.join(folder, part + ending)) for folder in folders for ending in _SOURCES)
 
 
+def _is_of_library(name: str) -> bool:
+    """A module that another version of an installed library has."""
+    package = name.partition(".")[0]
+    file = getattr(sys.modules.get(package), "__file__", None)
+    return file is not None and is_library(file) and package not in _ESSENTIAL
+
+
+def _may_be_no_module() -> bool:
+    """Whether a name that is taken from a module is looked for among its modules as well."""
+    frame: Any = sys._getframe(4)  # past the finder
+    while frame is not None and "importlib" in frame.f_code.co_filename:
+        if frame.f_code.co_name == "_handle_fromlist":
+            return True
+        frame = frame.f_back
+    return False
+
+
+def lacking(module: str, name: str, user: Any) -> Any:
+    """What stands for a name that a module of an installed library does not have, until a step would need it; None of torch's."""
+    if module.partition(".")[0] in _ESSENTIAL:
+        return None
+    error = ImportError(f"cannot import name {name!r} from {module!r}", name=module)
+    error.__traceback__ = types.TracebackType(None, user, user.f_lasti, user.f_lineno)
+    refusal = on_missing_package(_SESSION[0].script, error)
+    if refusal is None:
+        return None
+    _SESSION[0].lacking.append(refusal)
+    return Absent(f"{module}.{name}", refusal)
+
+
 class Absent(types.ModuleType):
     """Such a package, something of it, or what a call of it returned: nothing, until a step would need it.
 
@@ -81,6 +125,11 @@ class Absent(types.ModuleType):
 
     __version__ = "999.0"  # whatever the script wants at least
     _aside = False  # came of a call without gradients
+    _refusal = ""  # of a name that an installed library lacks
+
+    def __init__(self, name: str, refusal: str = "") -> None:
+        super().__init__(name)
+        vars(self)["_refusal"] = refusal
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -88,7 +137,7 @@ class Absent(types.ModuleType):
         return self._further(f".{name}")
 
     def _further(self, more: str, aside: bool = False) -> Absent:
-        made = Absent(f"{self.__name__}{more}")
+        made = Absent(f"{self.__name__}{more}", self._refusal)
         vars(made)["_aside"] = self._aside or aside
         return made
 
@@ -96,16 +145,24 @@ class Absent(types.ModuleType):
         evaluates = not torch.is_grad_enabled()
         if not evaluates and any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves((args, kwargs))):
             self.miss()
-        package = distribution(self.__name__)
-        _SESSION[0].stand_in(f"package {package}, which is not installed", "calls of it do nothing")
-        _SESSION[0].called.setdefault(package, _refusal(package, _user()))
+        package = (self._refusal and self.__name__) or distribution(self.__name__)
+        what = (
+            f"{package}, which is not in what is installed"
+            if self._refusal
+            else f"package {package}, which is not installed"
+        )
+        _SESSION[0].stand_in(what, "calls of it do nothing")
+        _SESSION[0].called.setdefault(package, self._words())
         if len(args) == 1 and not kwargs and isinstance(args[0], types.FunctionType | type):
             return args[0]  # it decorates it
         return self._further("()", evaluates)
 
     def miss(self, *args: Any, **kwargs: Any) -> Any:
         """Say that the package is missing, where it is used."""
-        raise WorkloadError(_refusal(distribution(self.__name__), _user()))
+        raise MissingError(self._words())
+
+    def _words(self) -> str:
+        return self._refusal or _refusal(distribution(self.__name__), _user())
 
     def number(self) -> float:
         return 0.0 if self._aside else self.miss()

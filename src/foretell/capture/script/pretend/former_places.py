@@ -6,6 +6,8 @@ What a script imports from where it was is looked for among the library's defini
 from __future__ import annotations
 
 import builtins
+import collections
+import collections.abc
 import contextlib
 import dis
 import importlib
@@ -13,12 +15,14 @@ import itertools
 import re
 import sys
 import types
+import typing
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 from foretell.capture.reads import is_library
 from foretell.capture.script.imports import is_installed, provide
+from foretell.capture.script.pretend.absent import lacking
 from foretell.capture.script.pretend.kernels.package import goes_on_without, is_tried
 from foretell.capture.script.session import Session
 
@@ -61,8 +65,18 @@ def _place(module: Any, wanted: str, frame: Any) -> None:
     file = getattr(module, "__file__", None)
     if wanted == "*" or not file or hasattr(module, wanted) or not is_installed(module.__name__, file):
         return
-    if not is_tried(frame) and (found := moved(module.__name__, wanted)) is not None:
+    if is_tried(frame):
+        return
+    found = moved(module.__name__, wanted)
+    found = _passed_on(wanted) if found is None else found
+    found = lacking(module.__name__, wanted, frame) if found is None else found
+    if found is not None:
         setattr(module, wanted, found)
+
+
+def _passed_on(name: str) -> Any:
+    """What a module has once had of Python's own, as it was written with it."""
+    return next((vars(each)[name] for each in (typing, collections, collections.abc) if name in each.__all__), None)
 
 
 def _look_further(module: Any) -> None:
@@ -79,7 +93,9 @@ def _look_further(module: Any) -> None:
                 return find(self, name)
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}", name=name, obj=self)
         except AttributeError:
-            found = moved(self.__name__, name) if _is_plain_use(sys._getframe(1), name) else None
+            plain = _is_plain_use(sys._getframe(1), name)
+            found = moved(self.__name__, name) if plain else None
+            found = lacking(self.__name__, name, sys._getframe(1)) if plain and found is None else found
             if found is None:
                 raise
             return found

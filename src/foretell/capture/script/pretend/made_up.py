@@ -12,20 +12,22 @@ import re
 import runpy
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import Any, Final
 
 import numpy as np
 import torch
 
-from foretell.capture.script import going_on
+from foretell.capture.script import going_on, slow
 from foretell.capture.script.ended import shown
 from foretell.capture.script.going_on import Place, changed
 from foretell.capture.script.pretend.files.guessed import guessed, reads_one_sample
 from foretell.capture.script.pretend.files.line_parts import Line, Word
 from foretell.capture.script.pretend.files.sizes import PICTURE
 from foretell.capture.script.pretend.files.unknown import Document, Record, value_of
+from foretell.capture.script.pretend.nothing import Nothing
 from foretell.capture.script.session import Session
+from foretell.capture.script.set_aside import SET_ASIDE
 from foretell.capture.script.shapes import is_made_up
 from foretell.capture.script.unread import GOES_ON, is_of_data
 
@@ -48,45 +50,59 @@ _COUNTING: Final = 47  # a prime, so that a layer of as many, or of a multiple, 
 
 def install(session: Session) -> None:
     """Change the functions that earlier runs have failed in, when they are read."""
-    entries = session.guesses.known.get(GOES_ON, [])
-    if not entries:
+    aside = session.guesses.known.get(SET_ASIDE, [])
+    entries = [*session.guesses.known.get(GOES_ON, []), *aside]
+    loops: dict[str, set[int]] = {}
+    for path, line in session.guesses.known.get(slow.CUT, []):
+        loops.setdefault(path, set()).add(line)
+    if not entries and not loops:
         return
-    makes = _Makes(session)
+    rounds = slow.Rounds(lambda path, line: _ended_early(session, path, line))
+    setattr(builtins, slow.ROUNDS, rounds.of)
+    setattr(builtins, slow.MORE, rounds.more)
+    makes = _Makes(session, {(path, line) for path, _, line in aside})
     setattr(builtins, going_on.MADE, makes.value)
     setattr(builtins, going_on.ROWS, makes.rows)
     places: dict[str, list[Place]] = {}
     for place in map(Place.of, entries):
         places.setdefault(place.path, []).append(place)
-    _change_files(places)
+    _change_files(places, loops)
 
 
-def _change_files(places: dict[str, list[Place]]) -> None:
+def _ended_early(session: Session, path: str, line: int) -> None:
+    words = linecache.getline(path, line).strip()
+    session.stand_in(f"the rest of the loop in line {line} of {shown(path)} ({words})", "left out", decides_size=True)
+
+
+def _change_files(places: dict[str, list[Place]], loops: dict[str, set[int]]) -> None:
     compiled: Callable[..., Any] = getattr(runpy, "compile", compile)
 
     def of_script(source: Any, filename: str, *args: Any, **kwargs: Any) -> Any:
-        return compiled(_changed(source, filename, places), filename, *args, **kwargs)
+        return compiled(_changed(source, filename, places, loops), filename, *args, **kwargs)
 
     runpy.compile = of_script  # type: ignore[attr-defined]
     loader: Any = importlib.machinery.SourceFileLoader
     convert, code = loader.source_to_code, loader.get_code
 
     def source_to_code(self: Any, data: Any, path: Any, *args: Any, **kwargs: Any) -> Any:
-        return convert(self, _changed(data, str(path), places), path, *args, **kwargs)
+        return convert(self, _changed(data, str(path), places, loops), path, *args, **kwargs)
 
     def get_code(self: Any, fullname: str) -> Any:
         """Of a file that is changed, what was compiled before does not count."""
         path = self.get_filename(fullname)
-        return self.source_to_code(self.get_data(path), path) if path in places else code(self, fullname)
+        return (
+            self.source_to_code(self.get_data(path), path) if path in places or path in loops else code(self, fullname)
+        )
 
     loader.source_to_code, loader.get_code = source_to_code, get_code
 
 
-def _changed(source: Any, path: str, places: dict[str, list[Place]]) -> Any:
-    if path not in places:
+def _changed(source: Any, path: str, places: dict[str, list[Place]], loops: dict[str, set[int]]) -> Any:
+    if path not in places and path not in loops:
         return source
     text = source.decode("utf-8", errors="replace") if isinstance(source, bytes | bytearray) else str(source)
     try:
-        return changed(text, path, places[path])
+        return slow.cut(changed(text, path, places.get(path, ())), loops.get(path, ()))
     except SyntaxError:  # of a language that is read otherwise
         return source
 
@@ -94,12 +110,15 @@ def _changed(source: Any, path: str, places: dict[str, list[Place]]) -> Any:
 class _Makes:
     """Makes values, and puts down what they stand for."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, aside: Container[tuple[str, int]] = ()) -> None:
         self._session = session
+        self._aside = aside  # lines that are passed over
 
     def value(self, error: BaseException, line: int, name: str | None, how: str) -> Any:
         """Without a name: put down that the line has failed, or let it."""
         frame = sys._getframe(1)
+        if self._is_aside(frame, line):
+            return self._pass_over(frame, line) if name is None else self._unneeded(name, how)
         if name is None:
             return self._go_on(error, line, frame, _OBJECTS.search(how) is None)
         return self._of(frame, name, how)
@@ -117,6 +136,19 @@ class _Makes:
             for _ in range(0 if count else _FEW if reads_one_sample(frame) else _ROWS):
                 made = [self._of(frame, name, "") for name in names]
                 yield tuple(made) if len(made) != 1 else made[0]
+
+    def _is_aside(self, frame: types.FrameType, line: int) -> bool:
+        return (frame.f_code.co_filename, line) in self._aside
+
+    def _pass_over(self, frame: types.FrameType, line: int) -> None:
+        file = frame.f_code.co_filename
+        words = linecache.getline(file, line).strip()
+        self._session.stand_in(f"line {line} of {shown(file)} ({words})", "passed over: it fails", decides_size=True)
+
+    def _unneeded(self, name: str, how: str) -> Any:
+        """Text where texts are made; else what fails where a number or a tensor is wanted of it."""
+        last = how.rpartition(".")[2]
+        return Word("0") if last in _TEXTS or _BY_NAME.search(name) else Unneeded(name)
 
     def _go_on(self, error: BaseException, line: int, frame: types.FrameType, can_be_made: bool = True) -> None:
         if not (can_be_made and is_of_data(error)) or _is_end(error, frame):
@@ -170,6 +202,20 @@ class _Makes:
         array = guessed(self._session, about, picture, "int64" if whole else "float32")
         self._session.guesses.invented.update(dict.fromkeys(filter(is_made_up, np.shape(array)), about))
         return torch.from_numpy(np.array(array)) if how.startswith("torch.") else array
+
+
+class Unneeded(Nothing):
+    """What a statement that was passed over would have given: it takes whatever is done to it, and is no number."""
+
+    def _no_number(self) -> Any:
+        raise TypeError(f"{self.__name__} is not known")
+
+    __index__ = __int__ = __float__ = __len__ = _no_number
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name in ("shape", "dtype", "device"):
+            raise AttributeError(name)
+        return Unneeded(f"{self.__name__}.{name}")
 
 
 def _is_end(error: BaseException, frame: types.FrameType) -> bool:

@@ -27,6 +27,7 @@ from foretell.capture.script.pretend.files.known_tables import columns_of, ratin
 from foretell.capture.script.pretend.files.unknown import value_of
 from foretell.capture.script.session import Session
 
+_THINGS: Final = 1999
 _ROWS: Final = 4096
 _FEATURES: Final = 31  # columns of numbers, of a table of which no column is named
 _READERS: Final = (
@@ -139,6 +140,8 @@ def column(pandas: Any, name: str, rows: int, ending: str = ".jpg") -> Any:
         return [value.replace(".jpg", ending) for value in values]
     if plain in ("id", "idx", "index", "user", "item", "userid", "movieid", "user_id", "item_id") or plain == "0":
         return np.arange(rows)
+    if plain.endswith("id"):  # of things that rows share, as `uid` and `productId`
+        return np.arange(rows) % _THINGS
     return np.random.default_rng(len(plain)).random(rows)
 
 

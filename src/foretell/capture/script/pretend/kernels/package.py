@@ -49,13 +49,17 @@ class Package(types.ModuleType):
 def is_tried(frame: Any) -> bool:
     """Whether a script goes on without what it imports: then it has something of its own in its place."""
     code = frame.f_code
-    covering = [e for e in dis._parse_exception_table(code) if e.start <= frame.f_lasti < e.end]  # type: ignore[attr-defined]
+    handled = {i.offset: i.opname for i in dis.get_instructions(code)}
+    after = dict(zip(handled, list(handled)[1:], strict=False))
+    covering = [
+        e
+        for e in dis._parse_exception_table(code)  # type: ignore[attr-defined]
+        if e.start <= frame.f_lasti < e.end and handled.get(after.get(e.target, -1)) != "WITH_EXCEPT_START"
+    ]
     if not covering or all(_gives_up(code, e.target) for e in covering):
         return False
     if {"ImportError", "ModuleNotFoundError", "Exception"} & set(code.co_names):
         return True
-    handled = {i.offset: i.opname for i in dis.get_instructions(code)}
-    after = dict(zip(handled, list(handled)[1:], strict=False))
     return any(handled.get(after.get(e.target, -1)) == "POP_TOP" for e in covering)  # a bare except
 
 

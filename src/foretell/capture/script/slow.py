@@ -1,0 +1,136 @@
+"""Loops of a script that run for long before it trains: the next run ends them early, as if there were less to go through.
+
+Which they are shows in where the script was whenever it was looked at. A loop that trains, or that plays in an environment,
+is left as it is.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import linecache
+import re
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any, Final
+
+from foretell.capture.reads import is_library
+from foretell.capture.script.guesses import Guesses
+from foretell.units import Seconds
+
+CUT: Final = "loops that end early"  # what the guess about them is called
+ROUNDS: Final = "foretell_rounds"  # (what is gone through, line) → the first of it
+MORE: Final = "foretell_more"  # (line) → whether another round may begin
+_PATIENCE: Final[Seconds] = 40.0  # of the processor, without an update
+_LOOKS: Final = 60  # the last ones, that count
+_OFTEN: Final = 0.5  # of them, in which a loop was under way
+_FEWEST, _LONGEST = 64, 3.0  # rounds that a loop has in any case; seconds of the processor, after which it ends
+_TRAINS: Final = re.compile(r"train|learn|backward|optim|updat|\.step\(|\.fit\(|loss", re.IGNORECASE)
+
+
+class Looks:
+    """Where a script was when it was looked at."""
+
+    def __init__(self) -> None:
+        self._seen: deque[frozenset[tuple[str, int]]] = deque(maxlen=_LOOKS)
+
+    def see(self, frame: Any) -> None:
+        lines = set()
+        while frame is not None:
+            file = frame.f_code.co_filename
+            if not is_library(file):
+                lines.add((file, frame.f_lineno or 0))
+            frame = frame.f_back
+        self._seen.append(frozenset(loop for file, line in lines for loop in around(file, line)))
+
+    def slow(self, guesses: Guesses) -> dict[str, Any]:
+        """Loops that take long, for the next run to end early; nothing where none is new or it is too soon to say."""
+        if len(self._seen) < _LOOKS // 4 or time.process_time() < _PATIENCE:
+            return {}
+        times = Counter(loop for loops in self._seen for loop in loops)
+        known: list[Any] = guesses.known.get(CUT, [])
+        found = [[*loop] for loop, count in sorted(times.items()) if count > _OFTEN * len(self._seen)]
+        new = [loop for loop in found if loop not in known]
+        shown = [*known, *new]
+        return {CUT: shown} if new and guesses.is_new(CUT, shown) else {}
+
+
+def around(path: str, line: int) -> Iterator[tuple[str, int]]:
+    """Loops that a line is in, of those that do not train, by the lines that they begin in."""
+    for loop, first, last in _loops(path):
+        if first <= line <= last:
+            yield path, loop
+
+
+@functools.cache
+def _loops(path: str) -> tuple[tuple[int, int, int], ...]:
+    try:
+        tree = ast.parse("".join(linecache.getlines(path)))
+    except (SyntaxError, ValueError):
+        return ()
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.For | ast.While) and not _TRAINS.search(ast.unparse(node)):
+            found.append((node.lineno, node.lineno, node.end_lineno or node.lineno))
+        elif isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+            found += [(each.iter.lineno, node.lineno, node.end_lineno or node.lineno) for each in node.generators]
+    return tuple(found)
+
+
+def cut(tree: ast.Module, lines: Collection[int]) -> ast.Module:
+    """Let loops that begin in those lines end early."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.For) and node.lineno in lines:
+            node.iter = _wrapped(node.iter, f"{ROUNDS}(x, {node.lineno})")
+        elif isinstance(node, ast.While) and node.lineno in lines:
+            node.test = _wrapped(node.test, f"(x) and {MORE}({node.lineno})")
+        elif isinstance(node, ast.comprehension) and node.iter.lineno in lines and not node.is_async:
+            node.iter = _wrapped(node.iter, f"{ROUNDS}(x, {node.iter.lineno})")
+    return ast.fix_missing_locations(tree)
+
+
+def _wrapped(inner: ast.expr, template: str) -> ast.expr:
+    outer = ast.parse(template, mode="eval").body
+    for node in ast.walk(outer):
+        ast.copy_location(node, inner)
+    for node in ast.walk(outer):
+        for name, value in ast.iter_fields(node):
+            if isinstance(value, ast.Name) and value.id == "x":
+                setattr(node, name, inner)
+            elif isinstance(value, list):
+                setattr(node, name, [inner if isinstance(v, ast.Name) and v.id == "x" else v for v in value])
+    return outer
+
+
+class Rounds:
+    """Counts the rounds of such loops, and their time; `ended` hears of one that has ended early."""
+
+    def __init__(self, ended: Callable[[str, int], None]) -> None:
+        self._ended = ended
+        self._begun: dict[tuple[int, int], tuple[int, Seconds]] = {}  # by frame and line
+
+    def of(self, what: Iterable[Any], line: int) -> Iterator[Any]:
+        """What a loop goes through, or the first of it."""
+        path, began = sys._getframe(1).f_code.co_filename, time.process_time()
+        return self._first(what, path, line, began)
+
+    def _first(self, what: Iterable[Any], path: str, line: int, began: Seconds) -> Iterator[Any]:
+        for number, each in enumerate(what):
+            if number >= _FEWEST and time.process_time() - began > _LONGEST:
+                self._ended(path, line)
+                return
+            yield each
+
+    def more(self, line: int) -> bool:
+        """Whether a `while` loop may have another round."""
+        frame = sys._getframe(1)
+        loop = id(frame), line
+        rounds, began = self._begun.get(loop, (0, time.process_time()))
+        if rounds >= _FEWEST and time.process_time() - began > _LONGEST:
+            self._begun.pop(loop, None)
+            self._ended(frame.f_code.co_filename, line)
+            return False
+        self._begun[loop] = rounds + 1, began
+        return True
