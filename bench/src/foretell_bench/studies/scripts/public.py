@@ -130,7 +130,7 @@ def sets(
     results: Mapping[str, Mapping[str, Any]], later: Mapping[str, Mapping[str, Any]], scripts: Sequence[PublicScript]
 ) -> dict[str, dict[str, Mapping[str, Any]]]:
     """Results by set: each draw as it was when nobody had seen it, and all that was run later, as it is now."""
-    titles = ("first", "second", "third", "fourth", "fifth")
+    titles = ("first", "second", "third", "fourth", "fifth", "sixth")
     draws = {f"{title} drawn": number for number, title in enumerate(titles, 1)}
     found = {
         title: {s.name: results[s.name] for s in scripts if s.drawn == n and s.name in results}

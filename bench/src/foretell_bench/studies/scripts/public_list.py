@@ -22,7 +22,7 @@ class PublicScript:
     repository: str
     commit: str
     on: str  # devices
-    drawn: int = 0  # the first to fifth draw; 0 where it was developed with from the beginning
+    drawn: int = 0  # the first to sixth draw; 0 where it was developed with from the beginning
     script: str = ""
     arguments: tuple[str, ...] = ()
     launch: str = ""  # a whole line of torchrun, accelerate, deepspeed, …

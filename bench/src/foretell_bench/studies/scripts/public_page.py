@@ -82,10 +82,10 @@ def _failures(sets: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
 
 def _left_out(left: Sequence[LeftOut]) -> str:
     """How many; the list has the reasons, which fill a page of their own."""
-    drawn = [sum(one.drawn == n for one in left) for n in (1, 2, 3, 4, 5)]
+    drawn = [sum(one.drawn == n for one in left) for n in (1, 2, 3, 4, 5, 6)]
     return (
-        f"{drawn[0]} more repositories were drawn first, {drawn[1]} second, {drawn[2]} third, {drawn[3]} fourth, {drawn[4]} fifth "
-        f"and {len(left) - sum(drawn)} for the open set, and left out: "
+        f"{drawn[0]} more repositories were drawn first, {drawn[1]} second, {drawn[2]} third, {drawn[3]} fourth, {drawn[4]} fifth, "
+        f"{drawn[5]} sixth and {len(left) - sum(drawn)} for the open set, and left out: "
         "no training script that runs with a current Python, torch and libraries, something to be built, or no snapshot. The list "
         "says which and why."
     )
