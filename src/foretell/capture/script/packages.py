@@ -100,7 +100,8 @@ def _install(script: Script, package: str, below: str = "") -> str:
     """The command; a repository's own list of what it needs comes first."""
     named = _INSTALLED_AS.get(package, package.replace(".", "-"))
     for file, words in _lists(script):
-        if found := re.search(rf"[\w.-]*\b{re.escape(named.lower().replace('_', '-'))}\b[\w.-]*", words):
+        name = re.escape(named.lower().replace("_", "-"))
+        if found := re.search(rf"(?<![\w.-])(?:[\w.-]{{0,64}}[.-])?{name}\b[\w.-]*", words):
             return f"pip install -r {os.path.relpath(file)}" if file.suffix == ".txt" else f"pip install {found[0]}"
     return f"pip install '{named}<{below}'" if below else f"pip install {named}"
 

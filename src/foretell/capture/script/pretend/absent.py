@@ -152,7 +152,8 @@ class Absent(types.ModuleType):
             else f"package {package}, which is not installed"
         )
         _SESSION[0].stand_in(what, "calls of it do nothing")
-        _SESSION[0].called.setdefault(package, self._words())
+        if package not in _SESSION[0].called:  # finding the words takes a while
+            _SESSION[0].called[package] = self._words()
         if len(args) == 1 and not kwargs and isinstance(args[0], types.FunctionType | type):
             return args[0]  # it decorates it
         return self._further("()", evaluates)

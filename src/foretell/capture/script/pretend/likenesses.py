@@ -124,11 +124,11 @@ class PathText(str):
 
     @property
     def name(self) -> str:
-        return os.path.basename(self)
+        return str(os.path.basename(self))
 
     @property
     def stem(self) -> str:
-        return os.path.splitext(self.name)[0]
+        return str(os.path.splitext(self.name)[0])
 
     ext = property(lambda self: os.path.splitext(self)[1])
     namebase = stem

@@ -1,0 +1,76 @@
+"""Loops that run for long before a script trains: the next run ends them early."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from foretell.capture.script import slow
+from foretell.capture.script.guesses import Guesses
+from foretell.capture.script.slow import CUT, MORE, ROUNDS, Looks, Rounds, around, cut
+
+LOOPS = """
+    def prepare(rows):
+        found = []
+        for row in rows:
+            found.append(row)
+        n = 0
+        while n < 10**9:
+            n += 1
+        return found, [row for row in rows], n
+
+    def learn(env):
+        for step in range(10**9):
+            env.step(step)
+"""
+
+
+@pytest.fixture
+def loops(tmp_path: Path) -> Path:
+    path = tmp_path / "prepare.py"
+    path.write_text(textwrap.dedent(LOOPS).strip())
+    return path
+
+
+def test_loops_that_train_are_left(loops: Path) -> None:
+    assert [line for _, line in around(str(loops), 4)] == [3]
+    assert [line for _, line in around(str(loops), 8)] == [8]
+    assert list(around(str(loops), 12)) == []
+
+
+def test_long_ones_end_early(loops: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slow, "_LONGEST", 0.0)
+    ended: list[int] = []
+    rounds = Rounds(lambda path, line: ended.append(line))
+    names: dict[str, Any] = {ROUNDS: rounds.of, MORE: rounds.more}
+    exec(compile(cut(ast.parse(loops.read_text()), {3, 6, 8}), str(loops), "exec"), names)
+    found, again, n = names["prepare"](range(10**6))
+    assert len(found) == len(again) == n == 64
+    assert ended == [3, 6, 8]
+    assert names["prepare"](range(10))[0] == list(range(10))
+
+
+def test_a_loop_is_seen_where_the_script_often_is(loops: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks, guesses = Looks(), Guesses()
+    names: dict[str, Any] = {}
+    exec(compile(loops.read_text(), str(loops), "exec"), names)
+
+    def rows() -> Any:
+        import sys
+
+        for row in range(slow._LOOKS):
+            looks.see(sys._getframe())
+            yield row
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        names["prepare"](rows())
+    monkeypatch.setattr(slow, "_PATIENCE", time.process_time() + 1000.0)
+    assert looks.slow(guesses) == {}  # too soon
+    monkeypatch.setattr(slow, "_PATIENCE", 0.0)
+    assert [str(loops), 3] in looks.slow(guesses)[CUT]
