@@ -24,6 +24,7 @@ from foretell.sources.offline import Refused, refusal_in
 _CALLED: Final = re.compile(r"(\w+)\.<locals>\.[\w.<>]+\(\)")  # a function that one of ours has made
 _LINE: Final = re.compile(r"\b[Ll]ines? \d")
 _OURS: Final = "foretell."
+_FILES: Final = "foretell.capture.script.pretend.files."
 _TOO_FEW: Final = re.compile(
     r"requested gpus?: .*only has|invalid device (ordinal|id)|(not enough|more) gpus? (than|available|are)|only \d+ gpus?",
     re.IGNORECASE | re.DOTALL,
@@ -42,6 +43,8 @@ def _stand_in_lacks(ended: Ended) -> Fault | None:
     words, name = str(error), ""
     if isinstance(error, AttributeError) and error.obj is not None:
         kind = error.obj if isinstance(error.obj, type | types.ModuleType) else type(error.obj)
+        if getattr(kind, "__module__", "").startswith(_FILES):
+            return None  # what is in a file, which only the script knows
         name = kind.__name__ if _is_ours(kind) else ""
     elif isinstance(error, ImportError) and error.name and _is_ours(sys.modules.get(error.name)):
         name = error.name

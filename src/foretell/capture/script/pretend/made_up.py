@@ -201,7 +201,9 @@ class _Makes:
         about = f"{name} of {frame.f_code.co_name} in {shown(frame.f_code.co_filename)}"
         array = guessed(self._session, about, picture, "int64" if whole else "float32")
         self._session.guesses.invented.update(dict.fromkeys(filter(is_made_up, np.shape(array)), about))
-        return torch.from_numpy(np.array(array)) if how.startswith("torch.") else array
+        array.may_be_tensor = True
+        is_tensor = how.startswith("torch.") or self._session.guesses.made[array.about].get("tensor")
+        return torch.from_numpy(np.array(array)) if is_tensor else array
 
 
 class Unneeded(Nothing):

@@ -10,6 +10,7 @@ from sys import _getframe
 from typing import Any, Final
 
 import numpy as np
+import torch
 
 from foretell.capture.reads import is_library
 from foretell.capture.script.guesses import Guesses
@@ -72,9 +73,17 @@ class Guessed(np.ndarray[Any, Any]):
 
     about: str | None = None
     session: Session | None = None
+    may_be_tensor = False  # what nobody has read: whether it was an array shows in its use
 
     def __array_finalize__(self, of: Any) -> None:
         self.about, self.session = getattr(of, "about", None), getattr(of, "session", None)
+        self.may_be_tensor = getattr(of, "may_be_tensor", False)
+
+    def __getattr__(self, name: str) -> Any:
+        if self.may_be_tensor and self.session is not None and self.about is not None and hasattr(torch.Tensor, name):
+            guesses = self.session.guesses
+            guesses.contradict(self.about, {**guesses.made[self.about], "tensor": True})
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     @property
     def shape(self) -> Any:
