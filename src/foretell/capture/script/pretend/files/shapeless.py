@@ -108,6 +108,13 @@ for _operator in _OPERATORS:
     setattr(Unshaped, f"__{_operator}__", _of_whole(f"__{_operator}__"))
 
 
+def _plain(data: Any) -> Any:
+    """Arrays in a list as numpy has them: torch asks them for one number at a time."""
+    if isinstance(data, list) and any(type(row) is not np.ndarray and isinstance(row, np.ndarray) for row in data):
+        return [np.asarray(row).view(np.ndarray) if isinstance(row, np.ndarray) else row for row in data]
+    return data.view(np.ndarray) if isinstance(data, np.ndarray) and type(data) is not np.ndarray else data
+
+
 def let_stand_ins_be_tensors() -> None:
     """Functions that make a tensor of an array leave weights as they are."""
     for name in ("from_numpy", "as_tensor", "tensor"):
@@ -120,6 +127,6 @@ def let_stand_ins_be_tensors() -> None:
                 data, torch.Tensor
             ):  # as a file of tensors has them that was of arrays
                 return data
-            return data if isinstance(data, Weights) else make(data, *args, **kwargs)
+            return data if isinstance(data, Weights) else make(_plain(data), *args, **kwargs)
 
         replace(torch, name, either)
