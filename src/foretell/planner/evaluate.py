@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from foretell.cost.folder import content_of
 from foretell.cost.model import CostModel
@@ -31,6 +32,7 @@ from foretell.profile import Profile
 from foretell.recomputing import Recomputing
 from foretell.units import Bytes, Seconds
 
+LITTLE: Final = 0.01  # of the activations: whoever recomputes frees more
 ReplicaKey = tuple[object, ...]  # all that a replica's price depends on
 
 
@@ -80,6 +82,15 @@ class PlanEvaluator:
     def basis(self, c: Candidate) -> tuple[int, ...]:
         """The batches from which others are continued."""
         return tuple(self.steps.variants[c.variant].captured)
+
+    def frees_memory(self, c: Candidate) -> bool:
+        """Whether recomputing keeps less for the backward pass than its twin does: fused attention keeps nothing to repeat."""
+        if Recomputing.parse(c.plan.checkpointing).kind in ("cheapest", "budget"):
+            return True  # it depends on its memory
+        basis = c._replace(batch=self.basis(c)[0])
+        twin = basis._replace(plan=_without_checkpointing(c.plan))
+        kept, whole = self.replica(basis), self.replica(twin)
+        return bool(kept.why or whole.why) or kept.activations < (1 - LITTLE) * whole.activations
 
     def key(self, c: Candidate) -> ReplicaKey:
         """What the price of a candidate's replica depends on: its step, its sharing, and the devices that share it."""

@@ -31,6 +31,7 @@ class _Task:
     candidates: Sequence[Candidate]
     known: Mapping[ReplicaKey, Replica]  # that others have priced
     sure: float  # probability of fitting that is looked for
+    wanted: float  # the least that is chosen
 
 
 @dataclass(slots=True, kw_only=True)
@@ -85,8 +86,11 @@ class Session:
         )
 
     def _search(self, numbers: Iterator[int]) -> None:
-        sure = max(SURE, self.terms.goal.confidence)
-        tasks = (_Task(number, self._by_cluster[number], dict(self.evaluator.replicas), sure) for number in numbers)
+        wanted = self.terms.goal.confidence
+        tasks = (
+            _Task(number, self._by_cluster[number], dict(self.evaluator.replicas), max(SURE, wanted), wanted)
+            for number in numbers
+        )
         for result in self.runner.each(_search, self.evaluator, tasks):
             self._take(result)
 
@@ -196,7 +200,7 @@ class _Least:
 def _search(evaluator: PlanEvaluator, task: _Task) -> ClusterResult:
     evaluator.replicas.update(task.known)
     with no_garbage_collection():
-        result = search_cluster(evaluator, task.number, task.candidates, task.sure)
+        result = search_cluster(evaluator, task.number, task.candidates, task.sure, task.wanted)
     return replace(result, priced={key: r for key, r in evaluator.replicas.items() if key not in task.known})
 
 
