@@ -246,3 +246,19 @@ def test_tensors_are_made_pinned_and_on_a_default_device(script: Write) -> None:
             optimizer.step()
     """
     assert foretell.capture_graph(script(text)).facts.parameters == 20
+
+
+def test_recurrent_layers_ask_for_no_device(script: Write) -> None:
+    """As those of a torch that is built with CUDA would, on a machine that has none."""
+    text = """
+        import torch
+        def none(*args):
+            raise RuntimeError("no CUDA-capable device is detected")
+        torch.backends.cudnn.is_acceptable = torch._cudnn_rnn_flatten_weight = none
+        model = torch.nn.LSTM(8, 16).to("cuda")
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(4):
+            model(torch.randn(5, 2, 8).cuda())[0].sum().backward()
+            optimizer.step(); optimizer.zero_grad()
+    """
+    assert foretell.capture_graph(script(text)).facts.parameters == 4 * 16 * (8 + 16 + 2)

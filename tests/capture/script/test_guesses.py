@@ -28,7 +28,7 @@ from foretell.capture.script.pretend.files.shapeless import Unshaped
 from foretell.capture.script.revised import frames_of
 from foretell.capture.script.session import Session
 from foretell.capture.script.shapes import is_made_up, replaced, reshaped
-from foretell.capture.script.taking import contradictions
+from foretell.capture.script.taking import _of_view, contradictions
 from foretell.errors import CaptureError
 from tests.capture.script.conftest import Write
 
@@ -374,3 +374,10 @@ def test_lines_that_have_a_name_first_are_no_numbers(session: Session) -> None:
     seen = ids.numbers(session, "data/ml-1m.txt", "u, i = line.rstrip().split(' ')\nkeep(int(u), int(i))")
     assert seen is not None
     assert len({line.split()[0] for line in seen}) == 6040
+
+
+def test_a_view_with_an_open_side_shows_what_the_others_are() -> None:
+    (given,) = _of_view((64, 61, 67), (64, 61, 25, -1))
+    assert given.extents == ((67, 75),)
+    assert list(_of_view((64, 61, 75), (64, 61, 25, -1))) == []
+    assert list(_of_view((64, 0), (64, 3, -1))) == []

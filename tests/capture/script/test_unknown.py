@@ -188,3 +188,20 @@ def test_masks_are_known_by_the_nearest_folder_that_names_them(path: str, mode: 
 def test_pictures_are_as_large_as_a_name_says() -> None:
     assert size_of("datasets/cifar10-32x32.zip") == (32, 32)
     assert size_of("data_64x64/pictures.zip") == size_of("pictures.zip")
+
+
+def test_a_file_of_tensors_with_a_state_in_it_is_a_checkpoint(script: Write) -> None:
+    text = """
+        import torch
+        model = torch.nn.Linear(8, 4)
+        saved = torch.load("/data/pictures/small.pth.tar")
+        for name in model.state_dict():
+            assert name not in saved["state_dict"] or saved["state_dict"][name].size()
+        model.load_state_dict(saved["state_dict"], strict=False)
+        model = model.cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(saved["epoch"], 4):
+            model(torch.randn(2, 8).cuda()).sum().backward()
+            optimizer.step(); optimizer.zero_grad()
+    """
+    assert foretell.capture_graph(script(text, fake_data=True)).samples == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import importlib.metadata
 import importlib.util
 import os
@@ -31,6 +32,7 @@ _INSTALLED_AS: Final = {
     "mujoco-py", "pytorch_msssim": "pytorch-msssim", "lpips": "lpips", "ruamel": "ruamel.yaml", "parrots": "parrots",
 }  # fmt: skip
 _LISTS: Final = ("requirements*.txt", "pyproject.toml", "setup.py", "environment*.y*ml", "*env*.y*ml")  # in this order
+_list, _is_folder = os.listdir, os.path.isdir  # what is there, whatever a script is shown
 _COMPILED: Final = re.compile(r"(^_C$|_cuda$|_ext$|_cpp$|_kernel$|_kernels$|_op$|_ops$|^_ext|\._C$)")
 _FROM: Final = re.compile(r"cannot import name '([^']+)' from (?:partially initialized module )?'([^']+)'")
 
@@ -117,7 +119,8 @@ def _lists(script: Script) -> Iterator[tuple[Path, str]]:
     folder = Path(os.path.abspath(script.path)).parent
     for pattern in _LISTS:
         for place in dict.fromkeys((folder, folder.parent, Path.cwd())):
-            for file in sorted(place.glob(pattern)):
+            for name in sorted(fnmatch.filter(_list(place) if _is_folder(place) else (), pattern)):
+                file = place / name
                 yield file, file.read_text(encoding="utf-8", errors="replace").lower().replace("_", "-")
 
 

@@ -67,10 +67,22 @@ def _of_operator(func: torch._ops.OpOverload, args: tuple[Any, ...]) -> Iterator
         yield Given(shape=second, extents=((second[-2], first[-1]),))
     elif name in _VIEWS and all(isinstance(n, int) and n > 0 for n in args[1]):
         yield Given(shape=shapes[0], extents=((math.prod(shapes[0]), math.prod(args[1])),))
+    elif name in _VIEWS and sum(n == -1 for n in args[1]) == 1:
+        yield from _of_view(shapes[0], tuple(args[1]))
     elif torch.Tag.pointwise in func.tags and len(shapes) == 2:
         for first, second in (shapes, shapes[::-1]):
             pairs = zip(reversed(first), reversed(second), strict=False)
             yield Given(shape=first, extents=tuple((a, b) for a, b in pairs if a != b and 1 not in (a, b)))
+
+
+def _of_view(shape: tuple[int, ...], wanted: tuple[int, ...]) -> Iterator[Given]:
+    """A view with one side left open: what comes after the sides that stay is a multiple of those that are named."""
+    same = 0
+    while same < min(len(shape), len(wanted)) and shape[same] == wanted[same]:
+        same += 1
+    rest, named = math.prod(shape[same:]), math.prod(n for n in wanted[same:] if n != -1)
+    if rest and named and rest % named:
+        yield Given(shape=shape, extents=((rest, named * max(1, round(rest / named))),))
 
 
 def _of_normalization(frame: types.FrameType) -> Iterator[Given]:

@@ -102,6 +102,7 @@ def install(session: Session) -> None:
     torch.version.cuda = torch.version.cuda or "12.8"
     replace(torch.backends.cuda, "is_built", lambda: True)
     replace(torch.backends.cudnn, "version", lambda: 91002)
+    replace(torch.nn.RNNBase, "flatten_parameters", _nothing)  # a torch that is built with CUDA would ask for a device
     _generators()
 
 

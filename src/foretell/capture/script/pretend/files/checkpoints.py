@@ -9,6 +9,7 @@ import io
 import os
 import re
 from collections.abc import Callable, ItemsView, Iterator, KeysView
+from functools import partial
 from sys import _getframe
 from typing import Any, Final
 
@@ -28,6 +29,9 @@ from foretell.capture.script.session import Session
 
 IN_PLACE: Final = b"Foretell stands in for weights"  # what a script writes that fetches them itself
 _WHOLE: Final = re.compile(r"(\w+_)?(state_dict|model|net|network|weights|params)")  # the states of a net, by name
+_STATE: Final = re.compile(
+    r"(\w+_)?state_dict|optimi[sz]er|(lr_)?scheduler|epoch|global_step|best_\w+|arch"
+)  # of what trained
 FETCHED: Final[set[str]] = set()  # paths that a download was to leave something at
 
 
@@ -137,12 +141,20 @@ def install(session: Session) -> None:
 def _checkpoints(session: Session) -> None:
     missing = False
 
+    def state_of(path: str, name: str) -> Checkpoint | None:
+        nonlocal missing
+        if _STATE.fullmatch(name) is None:
+            return None
+        session.stand_in(f"checkpoint {path}")
+        missing = True
+        return Checkpoint()
+
     def nothing_of(file: Any, *args: Any, **kwargs: Any) -> Any:
         nonlocal missing
         file = file.name if isinstance(file, NotHere) else file
         path = os.fspath(file) if isinstance(file, str | os.PathLike) else ""
         if path and "://" not in path and kinds.is_data(kinds.WEIGHTS.sub("", path), kinds.Given(), os.getcwd()):
-            return Unshaped(session, path, tensors=True)
+            return Unshaped(session, path, tensors=True, part=partial(state_of, path))
         session.stand_in(f"checkpoint {file}")
         missing = True
         return Checkpoint()

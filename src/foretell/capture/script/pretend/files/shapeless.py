@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from sys import _getframe
 from typing import Any, Final
 
@@ -32,8 +32,15 @@ def way_out(path: Any) -> str:
 class Unshaped:
     """Parts by name or by number where it is taken apart so; else one array, or one tensor, whose shape is made up."""
 
-    def __init__(self, session: Session, path: str, *, tensors: bool = False) -> None:
-        self._session, self._path, self._tensors = session, path, tensors
+    def __init__(
+        self,
+        session: Session,
+        path: str,
+        *,
+        tensors: bool = False,
+        part: Callable[[str], Any] = lambda key: None,  # of a name that says what it is
+    ) -> None:
+        self._session, self._path, self._tensors, self._part = session, path, tensors, part
         self._whole: Any = None
 
     def whole(self) -> Any:
@@ -77,6 +84,8 @@ class Unshaped:
     def __getitem__(self, key: Any) -> Any:
         if not isinstance(key, str):
             return self.item() if isinstance(key, tuple) and not key else self.whole()[key]
+        if (named := self._part(key)) is not None:
+            return named
         known = known_array(self._session, self._path, key, user_frame())
         return self._as_kind(guessed(self._session, f"{self._path}{INSIDE}{key}") if known is None else known)
 
