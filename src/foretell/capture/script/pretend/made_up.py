@@ -202,7 +202,7 @@ class _Makes:
         array = guessed(self._session, about, picture, "int64" if whole else "float32")
         self._session.guesses.invented.update(dict.fromkeys(filter(is_made_up, np.shape(array)), about))
         array.may_be_tensor = True
-        is_tensor = how.startswith("torch.") or self._session.guesses.made[array.about].get("tensor")
+        is_tensor = how.startswith("torch.") or self._session.guesses.made[str(array.about)].get("tensor")
         return torch.from_numpy(np.array(array)) if is_tensor else array
 
 
