@@ -88,6 +88,8 @@ def _front(found: Mapping[str, Any]) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
+    from foretell.report.plan import show_odds
+
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name in ("", "cluster", "plan", "batch", "job", "cost", "free", "fits"):
         table.add_column(name)
@@ -98,7 +100,7 @@ def _front(found: Mapping[str, Any]) -> RenderableType:
         cost = "–" if each["cost"] is None else show_dollars(each["cost"]["median"])
         table.add_row(
             "→" if each == found["recommended"] else "", each["cluster"], each["plan"], str(each["batch"]),
-            show_seconds(each["time"]["median"]), cost, show_share(each["headroom"]), show_share(each["fit_probability"]),
+            show_seconds(each["time"]["median"]), cost, show_share(each["headroom"]), show_odds(each["fit_probability"]),
         )  # fmt: skip
     return Group(Text(found["reason"]), table, *(Text(caveat, style="dim") for caveat in found["caveats"]))
 

@@ -77,11 +77,11 @@ def _facts(choice: Choice) -> list[tuple[str, str]]:
         facts.append(("cost", f"{between(choice.cost, show_dollars)}{source}"))
     facts.append(("energy", between(choice.kwh, show_kwh)))
     free = f"{show_bytes(choice.memory)} of {show_bytes(choice.capacity)}, {show_share(choice.headroom)} free"
-    facts.append(("memory", f"{free}; it fits with {_odds(choice.fit_probability)}"))
+    facts.append(("memory", f"{free}; it fits with {show_odds(choice.fit_probability)}"))
     if choice.deadline_probability is not None:
-        facts.append(("deadline", f"kept with {_odds(choice.deadline_probability)}"))
+        facts.append(("deadline", f"kept with {show_odds(choice.deadline_probability)}"))
     if choice.budget_probability is not None:
-        facts.append(("budget", f"kept with {_odds(choice.budget_probability)}"))
+        facts.append(("budget", f"kept with {show_odds(choice.budget_probability)}"))
     return facts
 
 
@@ -96,10 +96,10 @@ def front_table(result: PlanResult, width: int = 100) -> RenderableType:
         way = f"{choice.plan}{', compiled' * choice.compiled}"
         row = ["→" if choice == result.recommended else "", choice.cluster, way, f"{choice.batch}"]
         row += [show_seconds(choice.time.median), _dollars(choice), show_share(choice.headroom)]
-        row.append(_odds(choice.fit_probability))
+        row.append(show_odds(choice.fit_probability))
         if wide:
             row += [or_dash(choice.mfu, show_share), show_kwh(choice.kwh.median)]
-        shown.add_row(*row, *([or_dash(choice.deadline_probability, _odds)] if odds else []))
+        shown.add_row(*row, *([or_dash(choice.deadline_probability, show_odds)] if odds else []))
     return shown
 
 
@@ -117,7 +117,8 @@ def _dollars(choice: Choice) -> str:
     return "–" if choice.cost is None else show_dollars(choice.cost.median)
 
 
-def _odds(probability: float) -> str:
+def show_odds(probability: float) -> str:
+    """Never 100 %: a forecast is not that sure."""
     return "> 99 %" if probability > 0.99 else show_share(probability)
 
 
@@ -182,7 +183,7 @@ def _row(choice: Choice, number: int, best: bool, address: Callable[[Choice], st
     return (
         f'<span id="choice-{number}">{linked}</span>{mark}', plan, f"{choice.batch}",
         show_seconds(choice.time.median), _dollars(choice),
-        show_kwh(choice.kwh.median), show_share(choice.headroom), _odds(choice.fit_probability),
+        show_kwh(choice.kwh.median), show_share(choice.headroom), show_odds(choice.fit_probability),
         or_dash(choice.mfu, show_share),
     )  # fmt: skip
 
