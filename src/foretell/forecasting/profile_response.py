@@ -28,9 +28,9 @@ from foretell.simulate.step import Durations, simulate
 from foretell.units import Seconds
 
 Floats = npt.NDArray[np.float64]
-_KNOTS: Final = 0.1  # apart, in e-folds: where device and host change places, a step has a corner
-_FAR: Final = 60  # knots: a hundred times faster or slower
-_LINK_KNOTS: Final = 0.5  # apart, of crowding and of the logarithm of neighbours
+KNOTS: Final = 0.1  # apart, in e-folds: where device and host change places, a step has a corner
+FAR: Final = 60  # knots: a hundred times faster or slower
+LINK_KNOTS: Final = 0.5  # apart, of crowding and of the logarithm of neighbours
 
 
 class Slopes(NamedTuple):
@@ -89,25 +89,25 @@ class ProfileResponse:
         """Under log factors."""
         h, hs = _between_knots(host - device)
         c, cs = _between_knots(communication - device if self.communication else 0.0)
-        low = self._knot(h, c), self._knot(h + 1, c)
-        high = (self._knot(h, c + 1), self._knot(h + 1, c + 1)) if self.communication else low
+        low = self.knot(h, c), self.knot(h + 1, c)
+        high = (self.knot(h, c + 1), self.knot(h + 1, c + 1)) if self.communication else low
         log, by_host, by_wire = _bilinear(low, high, hs, cs)
-        return Slopes(device + log, by_host / _KNOTS, by_wire / _KNOTS)
+        return Slopes(device + log, by_host / KNOTS, by_wire / KNOTS)
 
     def over_links(self, crowding: float, neighbours: float) -> LinkSlopes:
         """Under links that are crowded by so much more, and the log factor of what lies between nodes."""
         if not self.communication:
             return LinkSlopes(0.0, 0.0, 0.0)
-        (c, cs), (n, ns) = (_between_knots(x, _LINK_KNOTS) for x in (crowding, neighbours))
-        near, far = ((self._link_knot(i, n), self._link_knot(i, n + 1)) for i in (c, c + 1))
+        (c, cs), (n, ns) = (_between_knots(x, LINK_KNOTS) for x in (crowding, neighbours))
+        near, far = ((self.link_knot(i, n), self.link_knot(i, n + 1)) for i in (c, c + 1))
         log, by_neighbours, by_crowding = _bilinear(near, far, ns, cs)
-        return LinkSlopes(log, by_crowding / _LINK_KNOTS, by_neighbours / _LINK_KNOTS)
+        return LinkSlopes(log, by_crowding / LINK_KNOTS, by_neighbours / LINK_KNOTS)
 
-    def _link_knot(self, crowding: int, neighbours: int) -> float:
+    def link_knot(self, crowding: int, neighbours: int) -> float:
         key = crowding, neighbours
         if key not in self._over_links:
-            at = max(-CROWDED, min(CROWDED, crowding * _LINK_KNOTS))
-            self._over_links[key] = self._over(Links(crowding=at, neighbours=math.exp(neighbours * _LINK_KNOTS)))
+            at = max(-CROWDED, min(CROWDED, crowding * LINK_KNOTS))
+            self._over_links[key] = self._over(Links(crowding=at, neighbours=math.exp(neighbours * LINK_KNOTS)))
         return self._over_links[key]
 
     def _over(self, links: Links) -> float:
@@ -119,10 +119,10 @@ class ProfileResponse:
         own = sum(map(collectives.seconds, self._communicating.collectives))
         return own + sum(collectives.hand_over(self._program))
 
-    def _knot(self, host: int, communication: int) -> float:
+    def knot(self, host: int, communication: int) -> float:
         key = host, communication
         if key not in self._known:
-            self._known[key] = math.log(self._simulated(math.exp(host * _KNOTS), math.exp(communication * _KNOTS)))
+            self._known[key] = math.log(self._simulated(math.exp(host * KNOTS), math.exp(communication * KNOTS)))
         return self._known[key]
 
     def _simulated(self, host: float, communication: float) -> Seconds:
@@ -151,9 +151,9 @@ def _bilinear(
     return at_low + up * (at_high - at_low), by_along, at_high - at_low
 
 
-def _between_knots(x: float, apart: float = _KNOTS) -> tuple[int, float]:
+def _between_knots(x: float, apart: float = KNOTS) -> tuple[int, float]:
     """The knot below, and how far beyond it."""
-    at = max(-_FAR, min(_FAR - 1, math.floor(x / apart)))
+    at = max(-FAR, min(FAR - 1, math.floor(x / apart)))
     return at, x / apart - at
 
 

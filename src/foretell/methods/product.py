@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Self
 
+from foretell.cost.model import DEFAULT
 from foretell.errors import InputError
 from foretell.forecasting.forecast import forecast
+from foretell.forecasting.profile_response import ProfileResponse
 from foretell.learn.adapt.fit import fit_profile
 from foretell.learn.adapt.operators import Recorded
 from foretell.learn.adapt.steps import Prepared, Step
@@ -22,12 +24,13 @@ class Foretell:
 
     name: Final = "Foretell"
 
-    def __init__(self) -> None:
+    def __init__(self, *, model: str = DEFAULT) -> None:
+        self.model = model
         self.profile: Profile | None = None
 
     def fit(self, examples: Sequence[Example]) -> Self:
-        steps = [step for e in readable(examples, self.name) if (step := _step(e)) is not None]
-        self.profile = fit_profile(steps, name="fitted") if steps else None
+        steps = [step for e in readable(examples, self.name) if (step := _step(e, self.model)) is not None]
+        self.profile = fit_profile(steps, name="fitted", model=self.model) if steps else None
         return self
 
     def predict(self, queries: Sequence[Query]) -> list[Prediction]:
@@ -36,7 +39,7 @@ class Foretell:
     def _answer(self, query: Query) -> Prediction:
         assert query.graph is not None
         try:
-            found = forecast(query.graph, query.cluster, query.plan, profile=self.profile)
+            found = forecast(query.graph, query.cluster, query.plan, model=self.model, profile=self.profile)
         except InputError as error:
             return Prediction(values={}, why=str(error))
         step, device = found.step_time, found.device_time
@@ -46,7 +49,7 @@ class Foretell:
         return Prediction(values=values, low=low, high=high)
 
 
-def _step(example: Example) -> Step | Prepared | None:
+def _step(example: Example, model: str) -> Step | Prepared | None:
     """As `adapt` takes it, with its ops where they were timed; None where there is no time, or no forecast to correct."""
     query, allocated = example.query, example.measured.get(MEMORY)
     if query.graph is None or not example.measured.get(STEP_TIME, 0.0) > 0:
@@ -56,8 +59,8 @@ def _step(example: Example) -> Step | Prepared | None:
         allocated=int(allocated) if allocated else None,
         recorded=Recorded(graph=query.graph, seconds=[s or None for s in example.ops]) if example.ops else None,
     )  # fmt: skip
-    try:
-        prepared = Prepared.of(step)
+    try:  # every fit on some of the same steps asks again
+        known = query.graph.remember((ProfileResponse, query.cluster, query.plan, model), lambda: step.response(model))
     except InputError:
         return None
-    return step if step.recorded is not None else prepared
+    return step if step.recorded is not None else Prepared.of(step, model, known=known)

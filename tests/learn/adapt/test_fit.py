@@ -12,7 +12,6 @@ import pytest
 from foretell import Plan, Profile, forecast
 from foretell.errors import InputError
 from foretell.forecasting.forecast import profile_response
-from foretell.forecasting.profile_response import LinkSlopes, Slopes
 from foretell.learn.adapt.choose import choose_steps
 from foretell.learn.adapt.fit import FORMS, _width, fit_profile, prepared
 from foretell.learn.adapt.numbers import Fitted, Form, fit
@@ -201,11 +200,8 @@ class DeviceBound:
     def __init__(self, device: np.ndarray, features: dict[str, float] | None = None) -> None:
         self.device, self.features = device, features
 
-    def at(self, device: float, host: float, communication: float) -> Slopes:
-        return Slopes(float(np.log(self.device.sum())) + device, 0.0, 0.0)
-
-    def over_links(self, crowding: float, neighbours: float) -> LinkSlopes:
-        return LinkSlopes(0.0, 0.0, 0.0)
+    def knot(self, host: int, communication: int) -> float:
+        return float(np.log(self.device.sum()))
 
 
 def test_a_family_that_is_far_off_is_found_among_many_that_are_not() -> None:

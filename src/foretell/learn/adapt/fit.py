@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from foretell.cost.model import DEFAULT, CostModel
 from foretell.errors import InputError
+from foretell.forecasting.many_responses import ManyResponses
 from foretell.forecasting.profile_response import ProfileResponse
 from foretell.graph import Graph
 from foretell.learn.adapt.numbers import NOISE, SURE, Fitted, Form, fit
@@ -51,6 +52,7 @@ FORMS: Final = (
     Form(),
     Form(levels=("device",)),
     Form(levels=_PARTS),
+    Form(levels=("device", "host", "kinds", "families")),  # of a processor whose links are as listed
     Form(levels=(*_PARTS, "kinds", "precisions")),
     Form(levels=(*_PARTS, "kinds", "precisions", "families")),
 )
@@ -87,6 +89,7 @@ class _Chosen:
     each way of leaving them out: with their network first."""
 
     candidates: Sequence[Candidate]
+    fitted: Sequence[Fitted]  # on all steps
     weights: Floats
     smooth: float
     missed: Sequence[Floats]
@@ -167,15 +170,13 @@ def _profile(
 ) -> tuple[Profile, Floats]:  # fmt: skip
     """And by how much it misses steps left out with their network, as logarithms."""
     say(f"fitting {len(ready)} steps")
-    responses, measured = [p.response for p in ready], np.array([p.seconds for p in ready])
+    responses, measured = ManyResponses([p.response for p in ready]), np.array([p.seconds for p in ready])
     again = is_repeated([r.network for r in responses])
     chosen = _choose(
         _candidates(again, start), responses, measured,
         [_folds([p.network for p in ready]), *([_folds_of_steps(len(ready))] if again else ())],
     )  # fmt: skip
-    learned = _learn(
-        _fit_all(chosen.candidates, responses, measured), chosen.weights, chosen.smooth, responses, measured
-    )
+    learned = _learn(chosen.fitted, chosen.weights, chosen.smooth, responses, measured)
     found = learned.fitted.profile(name)
     by_network = found.networks and len(chosen.missed) > 1
     card = Card(
@@ -222,8 +223,13 @@ def prepared(
     return ready
 
 
-def _fit_all(candidates: Sequence[Candidate], responses: Sequence[ProfileResponse], measured: Floats) -> list[Fitted]:
-    return [fit(form, responses, measured, start) for form, start in candidates]
+def _fit_all(
+    candidates: Sequence[Candidate], responses: ManyResponses, measured: Floats, near: Sequence[Fitted] | None = None
+) -> list[Fitted]:
+    close = [None] * len(candidates) if near is None else near
+    return [
+        fit(form, responses, measured, start, known) for (form, start), known in zip(candidates, close, strict=True)
+    ]
 
 
 def _learn(
@@ -239,27 +245,30 @@ def _learn(
 
 def _choose(
     candidates: Sequence[Candidate],
-    responses: Sequence[ProfileResponse],
+    responses: ManyResponses,
     measured: Floats,
     ways: Sequence[Sequence[Positions]],
 ) -> _Chosen:
     """By what steps say that are left out in turn, in one way or two."""
     ways = [way for way in ways if len(way) > 1]
+    whole = _fit_all(candidates, responses, measured)
     if not ways:
         alone = fit(Form(), responses, measured).logs(responses) - np.log(measured)
         nothing = np.eye(len(candidates))[0]
-        return _Chosen(candidates=candidates, weights=nothing, smooth=0.0, missed=[alone], before=alone)
-    trials = [_Trials(candidates, responses, measured, way) for way in ways]
+        return _Chosen(candidates=candidates, fitted=whole, weights=nothing, smooth=0.0, missed=[alone], before=alone)
+    trials = [_Trials(candidates, responses, measured, way, whole) for way in ways]
     by_candidate = [[each.alone(place) for each in trials] for place in range(len(candidates))]
     weights = _weights(by_candidate, [len(form.levels) for form, _ in candidates])
-    without, whole = ([each.mixed(weights, smooth) for each in trials] for smooth in (0.0, 1.0))
-    smooth = float(_weights([without, whole], [0, 0])[1])
+    without, smoothed = ([each.mixed(weights, smooth) for each in trials] for smooth in (0.0, 1.0))
+    smooth = float(_weights([without, smoothed], [0, 0])[1])
     smooth = smooth if smooth > _SEEN else 0.0
-    found = [(1 - smooth) * one + smooth * other for one, other in zip(without, whole, strict=True)]
+    found = [(1 - smooth) * one + smooth * other for one, other in zip(without, smoothed, strict=True)]
     before = by_candidate[0]
     if np.abs(np.concatenate(found)).mean() > np.abs(np.concatenate(before)).mean():
         weights, smooth, found = np.eye(len(candidates))[0], 0.0, before
-    return _Chosen(candidates=candidates, weights=weights, smooth=smooth, missed=found, before=before[0])
+    return _Chosen(
+        candidates=candidates, fitted=whole, weights=weights, smooth=smooth, missed=found, before=before[0]
+    )  # fmt: skip
 
 
 class _Trials:
@@ -268,14 +277,15 @@ class _Trials:
     def __init__(
         self,
         candidates: Sequence[Candidate],
-        responses: Sequence[ProfileResponse],
+        responses: ManyResponses,
         measured: Floats,
         folds: Sequence[Positions],
+        whole: Sequence[Fitted],
     ) -> None:
         self._folds, self._responses, self._measured = folds, responses, measured
         rests = [np.setdiff1d(np.arange(len(measured)), out) for out in folds]
-        self._parts = [([responses[i] for i in rest], measured[rest]) for rest in rests]
-        self._fitted = [_fit_all(candidates, *part) for part in self._parts]
+        self._parts = [(responses.take(rest), measured[rest]) for rest in rests]
+        self._fitted = [_fit_all(candidates, *part, whole) for part in self._parts]
 
     def alone(self, place: int) -> Floats:
         return self._missed([_Learned(fitted=fitted[place]) for fitted in self._fitted])
@@ -287,7 +297,7 @@ class _Trials:
     def _missed(self, learned: Sequence[_Learned]) -> Floats:
         found = np.zeros(len(self._measured))
         for out, each in zip(self._folds, learned, strict=True):
-            found[out] = each.logs([self._responses[i] for i in out]) - np.log(self._measured[out])
+            found[out] = each.logs(self._responses.take(out)) - np.log(self._measured[out])
         return found
 
 

@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from foretell.forecasting.many_responses import ManyResponses
 from foretell.forecasting.profile_response import ProfileResponse
 from foretell.precision import PRECISIONS
 from foretell.profile import ARITHMETIC, CROWDED, FAMILIES, KINDS, Links, Profile, plain
@@ -25,6 +26,7 @@ _KIND_OF: Final = {family: kind for kind, families in KINDS.items() for family i
 _DEVICE: Final = (*FAMILIES, "gaps")  # what a device's time is made of: ops, and what lies between two of them
 _IS_ARITHMETIC: Final = np.array([part in ARITHMETIC for part in _DEVICE])
 LINKS: Final = ("crowding", "neighbours")
+_NOWHERE: Final = -1  # the place of a number that a form does not have
 LEVELS: Final = (
     "device",
     "host",
@@ -60,13 +62,16 @@ _NAMES: Final = {
 NOISE: Final = 0.1  # by which predicted and measured usually scatter, however well a profile fits
 SURE: Final = 4.0  # steps' worth of belief in that
 _TAIL: Final = 4.0  # degrees of freedom of the scatter: wild measurements happen
-_TAILED: Final = ("kinds", "families", "networks")
+_TAILED: Final = ("device", "host", "kinds", "families", "networks")
 _ODD: Final = 2.0  # degrees of freedom of their priors
 _TRUSTING: Final = 3  # first rounds in which no measurement is taken to be wild: several together may tell of a family
-_FAR: Final = 4.0  # a factor stays within e^4, fifty times, of 1
+_FAR: Final = (
+    7.0  # a factor stays within e^7, a thousand times, of 1: a host with a part of a core is a hundredth of a socket
+)
 _SEEN: Final = 5e-4  # by which a factor must differ from 1 to be written
 _SHORT: Final[Seconds] = 1e-6  # that are none
 _ROUNDS: Final = 12
+_GRID: Final = (0.0, 2.0, 4.0, 6.0)  # e-folds of the device
 _HIDDEN: Final = 0.5  # of a step's time is the host's, on average
 _NEAR: Final = 1e-3  # a round that changes no number by more is the last
 
@@ -169,6 +174,11 @@ class Fitted:
         numbers[[place[name] for name in self.form.names]] = self.numbers
         return numbers
 
+    def beyond(self, before: Fitted) -> dict[str, float]:
+        """By how much each number differs from those before."""
+        known = dict(zip(before.form.names, before.numbers.tolist(), strict=True))
+        return {n: value - known.get(n, 0.0) for n, value in zip(self.form.names, self.numbers.tolist(), strict=True)}
+
     def profile(self, name: str) -> Profile:
         value = dict(zip(self.form.names, self.numbers.tolist(), strict=True))
         device, host, communication = (float(np.exp(value.get(n, 0.0))) for n in ("device", "host", "communication"))
@@ -210,10 +220,14 @@ class Fitted:
         return _Trial(self.form, responses, self.unit, self.numbers, []).logs(np.zeros(0))[0]
 
 
-def fit(form: Form, responses: Sequence[ProfileResponse], measured: Floats, start: Profile | None = None) -> Fitted:
+def fit(
+    form: Form, responses: Sequence[ProfileResponse], measured: Floats, start: Profile | None = None,
+    near: Fitted | None = None,
+) -> Fitted:  # fmt: skip
     """The most likely numbers, from several starts: as it is, all times longer alike, and with nothing hidden.
 
-    With a profile to start from they come on top of its numbers, towards which the prior pulls.
+    With a profile to start from they come on top of its numbers, towards which the prior pulls. What was found on nearly the
+    same steps is `near`: then a search begins there, and as it is, and nowhere else.
     """
     form, unit = form.knowing(responses), float(np.median(measured))
     before = Fitted(Form(), np.zeros(0), unit) if start is None else Fitted.of(start, unit)
@@ -221,16 +235,32 @@ def fit(form: Form, responses: Sequence[ProfileResponse], measured: Floats, star
     trial = _Trial(full, responses, unit, before.among(full), [full.names.index(name) for name in form.names])
     if not form.names:
         return Fitted(full, trial.offset, unit)
-    none = np.zeros(len(form.names))
-    as_it_is, slopes = trial.logs(none)
+    starts = _starts(form, trial, measured) if near is None else [{}, near.beyond(before)]
+    found = [_search(form, trial, measured, np.array([start.get(n, 0.0) for n in form.names])) for start in starts]
+    return Fitted(full, trial.whole(min(found, key=lambda each: each[0])[1]), unit)
+
+
+def _starts(form: Form, trial: _Trial, measured: Floats) -> list[dict[str, float]]:
+    as_it_is, slopes = trial.logs(np.zeros(len(form.names)))
     shift = float(np.median(np.log(measured) - as_it_is))
     starts = [{}, {"device": shift, "host": shift, "communication": shift}]
     if "host" in form.names and np.mean(slopes[:, form.names.index("host")]) > _HIDDEN:
         starts.append({"device": shift, "host": shift - 2.0, "communication": shift})
-    if any(r.communication for r in responses):
+    if any(r.communication for r in trial.responses):
         starts.append({"communication": 3.0})  # hidden as well, and links of a catalog are often far off
-    found = [_search(form, trial, measured, np.array([start.get(n, 0.0) for n in form.names])) for start in starts]
-    return Fitted(full, trial.whole(min(found, key=lambda each: each[0])[1]), unit)
+    return [*starts, _roughly(form, trial, measured)]
+
+
+def _roughly(form: Form, trial: _Trial, measured: Floats) -> dict[str, float]:
+    """The nearest of a few: a share of a core is a hundred times slower while its links are as listed, and between there
+    and factors near 1 lies a hill."""
+    tries = [{"device": far, "host": far * alike} for far in _GRID for alike in (0.0, 1.0)]
+
+    def missed(start: Mapping[str, float]) -> float:
+        logs = trial.logs(np.array([start.get(name, 0.0) for name in form.names]))[0]
+        return float(np.abs(np.log(measured) - logs).mean())
+
+    return min(tries, key=missed)
 
 
 def _search(form: Form, trial: _Trial, measured: Floats, numbers: Floats) -> tuple[float, Floats]:
@@ -324,11 +354,18 @@ class _Trial:
     def __init__(
         self, full: Form, responses: Sequence[ProfileResponse], unit: Seconds, offset: Floats, chosen: list[int]
     ) -> None:
-        self.responses, self.unit, self.by_part = responses, unit, full.by_part()
+        self.responses, self.unit, self.by_part = ManyResponses.of(responses), unit, full.by_part()
         self.offset, self.chosen = offset, chosen
         self.place = {name: i for i, name in enumerate(full.names)}
-        self.network, self.own = ([self.place.get(of(r.network)) for r in responses] for of in _OF_NETWORKS.values())
-        seconds = np.array([r.device for r in responses])
+        networks = [r.network for r in responses]
+        self.network, self.own = (
+            np.array([self.place.get(of(network), _NOWHERE) for network in networks], dtype=np.intp)
+            for of in _OF_NETWORKS.values()
+        )
+        precisions = [r.precision for r in responses]
+        self.precision = np.array([self.place.get(p, _NOWHERE) for p in precisions], dtype=np.intp)
+        self.of_precision = {p: np.array([own == p for own in precisions]) for p in PRECISIONS if p in self.place}
+        seconds = self.responses.device
         self.shares = seconds / np.maximum(seconds.sum(1, keepdims=True), 1e-30)
 
     def whole(self, numbers: Floats) -> Floats:
@@ -345,40 +382,38 @@ class _Trial:
         def value(name: str) -> float:
             return float(numbers[self.place[name]]) if name in self.place else 0.0
 
-        own = np.array([value(r.precision) for r in self.responses])
-        scaled = self.shares * np.exp(self.by_part @ numbers + own[:, None] * _IS_ARITHMETIC)
+        def each(places: npt.NDArray[np.intp]) -> Floats:
+            return np.where(places == _NOWHERE, 0.0, numbers[places]) if len(numbers) else np.zeros(len(places))
+
+        scaled = self.shares * np.exp(self.by_part @ numbers + each(self.precision)[:, None] * _IS_ARITHMETIC)
         total = np.maximum(scaled.sum(1), 1e-30)
-        host, wire = value("host"), value("communication")
-        of_network = [0.0 if at is None else float(numbers[at]) for at in self.network]
-        crowding, neighbours = (value(name) for name in LINKS)
-        links = [r.over_links(crowding, neighbours) for r in self.responses]
-        found = [
-            r.at(d + more, host + more, wire + over.log)
-            for r, d, more, over in zip(self.responses, np.log(total).tolist(), of_network, links, strict=True)
-        ]
-        seconds = np.exp([s.log for s in found])
-        own_seconds = np.array([0.0 if at is None else float(numbers[at]) for at in self.own])
-        fixed = self.unit * (value("fixed") + own_seconds)
-        slopes = np.array([s.device for s in found])[:, None] * (scaled / total[:, None]) @ self.by_part
-        by_wire = np.array([s.communication for s in found])
+        of_network = each(self.network)
+        links = self.responses.over_links(*(value(name) for name in LINKS))
+        found = self.responses.at(
+            np.log(total) + of_network, value("host") + of_network, value("communication") + links.log
+        )
+        seconds = np.exp(found.log)
+        fixed = self.unit * (value("fixed") + each(self.own))
+        slopes = found.device[:, None] * (scaled / total[:, None]) @ self.by_part
         columns = {
-            "host": np.array([s.host for s in found]), "communication": by_wire,
-            **{name: by_wire * [getattr(over, name) for over in links] for name in LINKS},
+            "host": found.host, "communication": found.communication,
+            **{name: found.communication * getattr(links, name) for name in LINKS},
         }  # fmt: skip
         for name, column in columns.items():
             if name in self.place:
                 slopes[:, self.place[name]] = column
-        arithmetic = np.array([s.device for s in found]) * (scaled / total[:, None])[:, _IS_ARITHMETIC].sum(1)
-        for name in PRECISIONS:
-            if name in self.place:
-                slopes[:, self.place[name]] = np.where([r.precision == name for r in self.responses], arithmetic, 0.0)
-        for row, at in enumerate(self.network):
-            if at is not None:
-                slopes[row, at] = 1.0 - by_wire[row]
+        arithmetic = found.device * (scaled / total[:, None])[:, _IS_ARITHMETIC].sum(1)
+        for name, rows in self.of_precision.items():
+            slopes[:, self.place[name]] = np.where(rows, arithmetic, 0.0)
+        _put(slopes, self.network, 1.0 - found.communication)
         slopes *= (seconds / (seconds + fixed))[:, None]
         if "fixed" in self.place:
             slopes[:, self.place["fixed"]] = self.unit / (seconds + fixed)
-        for row, at in enumerate(self.own):
-            if at is not None:
-                slopes[row, at] = self.unit / (seconds[row] + fixed[row])
+        _put(slopes, self.own, self.unit / (seconds + fixed))
         return np.log(seconds + fixed), slopes
+
+
+def _put(slopes: Floats, places: npt.NDArray[np.intp], column: Floats) -> None:
+    """Each row's value in its own place, where it has one."""
+    rows = np.flatnonzero(places != _NOWHERE)
+    slopes[rows, places[rows]] = column[rows]

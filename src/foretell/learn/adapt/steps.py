@@ -97,8 +97,11 @@ class Prepared:
     reserved: Bytes | None = None
 
     @classmethod
-    def of(cls, step: Step, model: str | CostModel = DEFAULT, timed: Operators | None = None) -> Prepared:
-        found = step.response(model, timed)
+    def of(
+        cls, step: Step, model: str | CostModel = DEFAULT, timed: Operators | None = None,
+        known: ProfileResponse | None = None,
+    ) -> Prepared:  # fmt: skip
+        found = known or step.response(model, timed)
         return cls(
             seconds=step.seconds, network=step.network, response=found, allocated=step.allocated, reserved=step.reserved
         )
