@@ -11,9 +11,7 @@ from foretell.methods.protocol import Method
 
 COMPARED: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "foretell": "foretell_bench.methods.ours:Foretell",
-        **{name: where for name, where in METHODS.items() if name != "foretell"},
-        "product": METHODS["foretell"],  # what users have: `foretell adapt`, then a forecast
+        **METHODS,  # `foretell` among them: what users have, a profile of `foretell adapt` and a forecast with it
         "predictddl-operators": "foretell_bench.methods.predictddl_operators:PredictDDLOperators",
         "additive": "foretell_bench.methods.plainer:Additive",
         "whole-graph": "foretell_bench.methods.plainer:whole_graph",

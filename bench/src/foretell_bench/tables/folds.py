@@ -1,6 +1,6 @@
 """Every method and the product on the same folds and seeds of each source, with a prediction for every row.
 
-A seed deals the groups of a source (architectures; where there are few of them, clusters) into folds, and is the method's own
+A seed deals the groups of a source (architectures; where there are few of them, clusters or plans) into folds, and is the method's own
 too. A fold's fit learns from the open rows of all other groups and predicts the fold's own, open and blind ones alike, so that
 blind rows cost no fits and whoever scores the open part has not seen them. A black box learns from runs of the very workloads
 that it predicts, which nobody is scored on.
@@ -67,10 +67,13 @@ class Fit:
 
 
 def groups(drawn: Drawn) -> Callable[[Example], Hashable]:
-    """What is left out together."""
-    if len({e.query.architecture for e in drawn.opened}) >= _FEW:
-        return lambda e: e.query.architecture
-    return lambda e: str(e.query.cluster)
+    """What is left out together: architectures; where there are few of them, clusters, and else what runs on them."""
+    ways: tuple[Callable[[Example], Hashable], ...] = (
+        lambda e: e.query.architecture,
+        lambda e: str(e.query.cluster),
+        lambda e: f"{e.query.plan} on {e.query.cluster}",
+    )
+    return next((way for way in ways if len({way(e) for e in drawn.opened}) >= _FEW), ways[-1])
 
 
 def dealt(names: Sequence[str], seed: int) -> dict[str, int]:
@@ -171,7 +174,7 @@ def read(path: Path) -> list[Fit]:
     """From a file of lines, packed or not; the last of a task counts."""
     data = path.read_bytes()
     text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8")
-    found = (json.loads(line) for line in text.splitlines() if line)
+    found = (one for line in text.splitlines() if line and "method" in (one := json.loads(line)))
     fits = (
         Fit(**{**one, **{part: {int(i): v for i, v in one[part].items()} for part in ("opened", "blind")}})
         for one in found
