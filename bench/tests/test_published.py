@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +53,49 @@ def test_every_row_is_asked_or_counted(tmp_path: Path) -> None:
 
 def test_trainers_with_fused_kernels_keep_fp32_copies(tmp_path: Path) -> None:
     fp16 = row(step={"batch": 2, "precision": "fp16", "optimizer": "adamw"})
-    data = written(tmp_path, row(source="InternEvo"), row(labels=[]), fp16)
+    data = written(tmp_path, row(source="dgxc-benchmarking"), row(labels=[]), fp16)
     settings = [dict(job.ask.model.settings) for job in jobs(data).items]
     assert [each.get("optimizer") for each in settings] == ["adamw-master", None, "adamw"]
+
+
+def test_internevo_shares_state_by_owners_over_roce(tmp_path: Path) -> None:
+    """It was taken for Megatron's kernels and optimizer, and for a network that loses nothing."""
+    fsdp = row(id="internevo-memory/7b-fsdp", source="InternEvo", plan={"dp": 2, "zero": 3})
+    alone = row(id="internevo-memory/7b-tp2", source="InternEvo", plan={"dp": 1, "tp": 2, "zero": 0})
+    wide = row(source="InternEvo", plan={"dp": 16, "zero": 1}, cluster="2x8xa100-80g-sxm@ib-50g")
+    asked = [job.ask for job in jobs(written(tmp_path, wide, alone, fsdp)).items]
+    assert [(ask.plan.zero, ask.plan.sharding) for ask in asked] == [(1, "internevo"), (1, "internevo"), (3, "torch")]
+    assert asked[0].cluster.between is not None
+    assert asked[0].cluster.between.name == "roce-50g"
+    settings = dict(asked[0].model.settings)
+    assert (settings["attention"], settings["optimizer"], settings["kernels"]) == (
+        "flash1",
+        "adamw-foreach",
+        "fused-model",
+    )
+
+
+def test_megatron_deals_layers_evenly_and_counts_both_ends_where_they_do_not_divide(tmp_path: Path) -> None:
+    piped = {"dp": 1, "pp": 4, "schedule": "interleaved", "virtual_stages": 2, "grad_accumulation": 8}
+    networks = [LLAMA | {"layers": layers} for layers in (16, 14, 13)]
+    rows = [row(plan=piped, model=network, cluster="4xa100-80g-sxm") for network in networks]
+    found = [job.ask.plan.stages for job in jobs(written(tmp_path, *rows)).items]
+    assert found == [(2,) * 8, (1, *(2,) * 6, 1), None]
+
+
+def test_recipes_of_experts_say_how_rows_are_sent_and_what_is_recomputed(tmp_path: Path) -> None:
+    """All of them were taken to send a token once to each node, and none to recompute."""
+    experts = LLAMA | {"moe": {"experts": 4, "top": 2, "ffn": 64}}
+    of = partial(row, file="Megatron-Bridge/docs", model=experts, plan={"dp": 8, "ep": 4})
+    rows = [
+        of(name="gpt-oss-120b", cluster="8xh100-sxm"), of(name="gpt-oss-120b", cluster="8xb200"),
+        of(name="qwen3-30b-a3b", cluster="8xh100-sxm", labels=["fused", "fp8"]),
+    ]  # fmt: skip
+    asked = [job.ask for job in jobs(written(tmp_path, *rows)).items]
+    assert [(a.plan.dispatch, a.plan.checkpointing, a.plan.zero) for a in asked] == [
+        ("all-to-all", "layernorm+moe_act", 1), ("deepep", "layernorm+moe_act", 1), ("deepep", "none", 1),
+    ]  # fmt: skip
+    assert "fp8:current" in dict(asked[2].model.settings)["precision"]
 
 
 def test_megatron_adds_up_in_fp32_and_recipes_do_not(tmp_path: Path) -> None:
@@ -91,7 +132,7 @@ def test_what_notes_say_of_the_engine_and_the_board_is_asked_for(tmp_path: Path)
     first, second, third = jobs(written(tmp_path, noted, piped, own)).items
     assert (first.device, first.ask.plan.sharding) == ("a800-80g-sxm", "deepspeed")
     assert dict(first.ask.model.settings)["optimizer"] == "adamw-master"
-    assert (second.device, second.ask.plan.sharding) == ("a100-80g-sxm", "torch")
+    assert (second.device, second.ask.plan.sharding) == ("a100-80g-sxm", "deepspeed"), "it adds up in fp32"
     assert [dict(job.ask.model.settings)["kernels"] for job in (second, third)] == ["fused-model"] * 2
     assert dict(third.ask.model.settings)["precision"] == "parameters:bf16/master:fp32"
 
@@ -171,7 +212,7 @@ def test_a_model_is_built_with_all_that_its_row_says(tmp_path: Path) -> None:
     [once] = jobs(written(tmp_path, refused)).items
     assert once.ask.plan.sequence_parallel, "it ran so"
     recipes = [row(file="Megatron-Bridge/docs"), row(file="Megatron-Bridge", plan={"dp": 2}), row()]
-    assert [j.ask.plan.overlap_gather for j in jobs(written(tmp_path, *recipes)).items] == [True, False, False]
+    assert [j.ask.plan.overlap_gather for j in jobs(written(tmp_path, *recipes)).items] == [True, True, False]
     assert [job.ask.plan.overlap_tp for job in jobs(written(tmp_path, overlapped, row())).items] == [True, False]
 
 

@@ -29,13 +29,26 @@ _ONCE_REFUSED: Final = {"sequence_parallel with cp": ("sequence_parallel", True)
 # Whose recipes gather parameters while the next forward pass runs: overlap_param_sync of NeMo-Framework-Launcher's
 # conf/training, overlap_param_gather of Megatron-Bridge's perf_recipes.
 _GATHERS_AHEAD: Final = ("nemo", "megatron-bridge")
-# Whose recipes of experts send a token once to each node (HybridEP, moe_flex_dispatcher_backend of perf_recipes).
-_SENDS_ONCE: Final = ("megatron-bridge",)
+# What Megatron-Bridge's recipes say, by network and board, at the release of the rows (scripts/performance/configs, February to
+# April 2026): Userbuffers, HybridEP, which sends a token once to each node, what is recomputed. All share the optimizer's state.
+_BRIDGE: Final = "megatron-bridge"
+_RECOMPUTED: Final = {"checkpointing": "layernorm+moe_act"}
+_RECIPES: Final[Mapping[tuple[str, str], Mapping[str, Any]]] = {
+    ("llama3-70b", "h100-sxm"): {"overlap_tp": True},
+    ("gpt-oss-120b", "h100-sxm"): _RECOMPUTED,
+    ("gpt-oss-120b", "b200"): _RECOMPUTED | {"dispatch": "deepep"},
+    ("qwen3-30b-a3b", "h100-sxm"): {"dispatch": "deepep"},
+}
 # Who adds up gradients of bf16 in fp32: Megatron by itself (accumulate_allreduce_grads_in_fp32). Recipes leave them in bf16
 # (grad_sync_dtype of NeMo-Framework-Launcher's examples, grad_reduce_in_fp32 of Megatron-Bridge's perf_recipes).
 _SUMS_IN_FP32: Final = ("megatron", "megatron-deepspeed")
 _TP_OVERLAP: Final = "tp-overlap"
 _ENGINE: Final = "DeepSpeed"  # adds up gradients and updates parameters by itself, on fp32 copies
+# Who gives every chunk of a pipeline as many layers, or counts the embedding and the loss as a layer each where they do not
+# divide (account_for_embedding_in_pipeline_split, DeepSpeed's type:transformer|embedding).
+_DEALS_EVENLY: Final = ("megatron", "megatron-deepspeed", "nemo", "megatron-bridge", "internevo")
+# Whose AdamW is torch's, on fp32 copies, and whose attention FlashAttention 1 (doc/en/install.md of InternEvo: 1.0.5).
+_OF_TORCH: Final = ("internevo",)
 # Whose documents these are, the more particular first: what they describe was run by it.
 _WORDS: Final = {
     "megatron-deepspeed": "megatron-deepspeed", "deepspeed": "deepspeed", "maxtext": "maxtext", "torchtitan": "torchtitan",
@@ -51,6 +64,7 @@ _SOFTWARE: Final[Mapping[str, Mapping[str, str]]] = {
     "InternEvo": {"internevo": "2023-07"},
 }
 _PICTURES: Final = re.compile(r"about (\d+) × (\d+) after resizing")  # sides of what ran, where a row has one
+_OVER_ROCE: Final = ("InternEvo",)  # whose document says so, where rows have InfiniBand of the same rate
 _BOARDS: Final = {"A800": ("a100-80g-sxm", "a800-80g-sxm"), "H800": ("h100-sxm", "h800-sxm")}  # as written → as run
 
 
@@ -119,13 +133,32 @@ def _plan(row: Row) -> Plan:
     """As the job ran: what rows were written without, as it was refused once, their notes say. With the engine that they name,
     whose pipelines have buffers of their own."""
     ran = {name: value for what, (name, value) in _ONCE_REFUSED.items() if what in _notes(row)}
+    if _who(row) == _BRIDGE:
+        board = re.sub(r"^(\d+x)+|@.*$", "", row["cluster"])
+        ran |= {"zero": row["plan"].get("zero", 1), **_RECIPES.get((row.get("name", ""), board), {})}
     plan = Plan(**row["plan"] | ran)
     plan = replace(
-        plan, overlap_tp=plan.tp > 1 and _TP_OVERLAP in row.get("labels", ()),
+        plan, overlap_tp=plan.overlap_tp or (plan.tp > 1 and _TP_OVERLAP in row.get("labels", ())),
         overlap_gather=plan.zero == 1 and _who(row) in _GATHERS_AHEAD,
-        dispatch="deepep" if plan.ep > 1 and _who(row) in _SENDS_ONCE else plan.dispatch,
+        stages=_stages(row["model"].get("layers", 0), plan) if _who(row) in _DEALS_EVENLY else plan.stages,
     )  # fmt: skip
-    return replace(plan, sharding="deepspeed") if _ENGINE in _notes(row) and plan.zero and plan.pp == 1 else plan
+    if (
+        _who(row) == "internevo" and plan.zero < 3 and "fsdp" not in row["id"]
+    ):  # the names of its plans say which have FSDP
+        return replace(plan, zero=1, sharding="internevo")
+    sums_apart = plan.pp == 1 or _who(row) in _SUMS_IN_FP32
+    return replace(plan, sharding="deepspeed") if _ENGINE in _notes(row) and plan.zero and sums_apart else plan
+
+
+def _stages(layers: int, plan: Plan) -> list[int] | None:
+    """Layers of each chunk; None where trainers need more said."""
+    chunks = plan.pp * plan.virtual_stages
+    if plan.pp == 1 or plan.stages is not None:
+        return None
+    if layers % chunks == 0:
+        return [layers // chunks] * chunks
+    each, rest = divmod(layers + 2, chunks)
+    return None if rest else [each - 1, *[each] * (chunks - 2), each - 1]
 
 
 def _who(row: Row) -> str | None:
@@ -141,6 +174,8 @@ def _who(row: Row) -> str | None:
 def _cluster(row: Row) -> str:
     """Boards whose links are cut down are written as their siblings; notes say where it was one of them."""
     text = str(row["cluster"])
+    if row["source"] in _OVER_ROCE:
+        text = text.replace("@ib-", "@roce-")
     for name, (written, run) in _BOARDS.items():
         text = text.replace(written, run) if name in _notes(row) else text
     return text
@@ -173,7 +208,10 @@ def _trainer(row: Row) -> dict[str, str]:
     settings = {"precision": precision}
     if step.get("clip"):
         settings["clip_grad_norm"] = str(step["clip"])
-    if optimizer == "master":  # PyTorch's own, on fp32 copies
+    of_torch = fused and _who(row) in _OF_TORCH
+    if of_torch:
+        settings["attention"] = "flash1"
+    if optimizer == "master" or of_torch:  # PyTorch's own, on fp32 copies
         settings |= {"precision": f"parameters:{precision}/master:fp32", "optimizer": "adamw-foreach"}
     elif optimizer is not None:
         settings["optimizer"] = optimizer
@@ -182,15 +220,17 @@ def _trainer(row: Row) -> dict[str, str]:
     elif fused or engine:
         settings["optimizer"] = "adamw-master"
     if fused:
-        settings["kernels"] = "fused-model" if engine or optimizer == "master" else "megatron"
-    return _in_fp8(settings) if "fp8" in row.get("labels", ()) else settings
+        settings["kernels"] = "fused-model" if engine or of_torch or optimizer == "master" else "megatron"
+    return _in_fp8(settings, _who(row)) if "fp8" in row.get("labels", ()) else settings
 
 
-def _in_fp8(settings: dict[str, str]) -> dict[str, str]:
+def _in_fp8(settings: dict[str, str], trainer: str | None) -> dict[str, str]:
     """Of rows whose precision is what the rest of the step computes in. They do not say which recipe: it is Transformer
-    Engine's usual one, with weights kept in 8 bits as NeMo's recipes have them (`fp8_params`)."""
+    Engine's usual one, with weights kept in 8 bits as NeMo's recipes have them (`fp8_params`). Megatron-Bridge's are `fp8_cs` on
+    Hopper."""
     kept = Precision.parse(settings["precision"])
-    return settings | {"precision": replace(kept, name="", fp8="delayed", weights="fp8").name}
+    recipe = "current" if trainer == _BRIDGE else "delayed"
+    return settings | {"precision": replace(kept, name="", fp8=recipe, weights="fp8").name}
 
 
 def _config(model: Mapping[str, Any], length: int) -> dict[str, Any]:
