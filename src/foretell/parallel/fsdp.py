@@ -33,7 +33,9 @@ _LIVE: Final = 1_000_000_000  # its stage3_max_live_parameters
 def sharded_data_parallel(role: Role, plan: Plan, groups: ShardGroups) -> Role:
     """The role with its model state sharded."""
     streams = plan.offload == "parameters"  # blocks come from the host, to a rank alone too
-    if (groups.shard.size == 1 and not streams) or not role.graph.training:
+    # InternEvo updates flat copies, whoever shares them.
+    alone = groups.shard.size == 1 and not streams and plan.sharding != "internevo"
+    if alone or not role.graph.training:
         return role
     whole = role.graph
     role = shard_optimizer_state(role, plan, groups) if plan.zero == 1 else _Fsdp(role, plan, groups).sharded()

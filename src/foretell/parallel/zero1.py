@@ -17,11 +17,10 @@ from foretell.errors import PlanError
 from foretell.graph import Graph, Storage
 from foretell.parallel.data import buckets
 from foretell.parallel.parameters import Parameter, parameters
-from foretell.parallel.rewrite import shard_update, with_storages
+from foretell.parallel.rewrite import first_of, shard_update, with_storages
 from foretell.plans import DDP_BUCKET_BYTES, Plan
 from foretell.precision import Precision, bytes_per_number
 from foretell.program import Collective, Group, Role
-from foretell.units import Bytes
 
 _ENGINE_BUCKET: Final = 500_000_000  # numbers that DeepSpeed's pipelines reduce at once (MEMORY_OPT_ALLREDUCE_SIZE)
 _OWNERS_BUCKET: Final = 512 * 2**20  # InternEvo's reduce_bucket_size, in numbers, as all its configurations have it
@@ -140,29 +139,42 @@ def _as_internevo(role: Role, plan: Plan, groups: ShardGroups) -> Role:
     ]
     ends = [c.starts_after for c in reduced[1:]] + [c.waited_for_by for c in reduced[-1:]]
     flat = [Storage(c.nbytes, "temporary", max(c.starts_after, 0), end) for c, end in zip(reduced, ends, strict=True)]
-    graph = with_storages(graph, {}, flat)
-    end = len(graph.ops)
+    owned, end = _of_owners(graph, groups.shard.size), len(graph.ops)
+    graph = with_storages(graph, {}, [*flat, *_flat_update(graph, sum(owned) // groups.shard.size)])
     updated = [
         Collective(
             kind="broadcast",
-            nbytes=nbytes,
+            nbytes=numel * graph.precision.bytes_updated,
             group=groups.shard,
             name=f"broadcast updated {number}",
             starts_after=end - 1,
             waited_for_by=end,
         )
-        for number, nbytes in enumerate(_of_owners(graph, groups.shard.size))
+        for number, numel in enumerate(owned)
     ]
     return replace(role, graph=graph, collectives=(*role.collectives, *reduced, *updated))
 
 
-def _of_owners(graph: Graph, ranks: int) -> list[Bytes]:
-    """Bytes of the updated parameters of each rank that has any: whole parameters, the largest first, to who has least."""
+def _flat_update(graph: Graph, numel: int) -> list[Storage]:
+    """What updating one flat tensor takes beside what updating a list takes: its gradients flattened, before they are copied to
+    fp32, and where roots are stored, the roots divided, which a list has in place."""
+    update, end = first_of(graph, "optimizer"), len(graph.ops) - 1
+    names = [op.signature.name for op in graph.ops[update:]]
+    copied = update + next((i for i, name in enumerate(names) if name != "aten._to_copy"), 0)
+    made = [Storage(numel * bytes_per_number(graph.precision.gradients), "temporary", update, copied)]
+    if "aten._foreach_sqrt" in names:
+        fp32 = numel * bytes_per_number(graph.precision.master or graph.precision.parameters)
+        made.append(Storage(fp32, "temporary", update + names.index("aten._foreach_sqrt"), end))
+    return made
+
+
+def _of_owners(graph: Graph, ranks: int) -> list[int]:
+    """Numbers in the parameters of each rank that has any: whole parameters, the largest first, to who has least."""
     numbers = sorted((p.layout.numel for p in parameters(graph) if p.gradient is not None), reverse=True)
     owned = [0] * min(ranks, len(numbers))
     for numel in numbers:
         heapq.heapreplace(owned, owned[0] + numel)
-    return [numel * graph.precision.bytes_updated for numel in sorted(owned, reverse=True)]
+    return sorted(owned, reverse=True)
 
 
 def _gathers_at_the_end(graph: Graph, filled: Sequence[Collective]) -> list[Collective]:
