@@ -113,8 +113,19 @@ def role_step(
 ) -> RoleStep:
     """A role's ops on one of its devices, where some ops may have been timed, under today's software or another's.
 
-    Its collectives take nothing yet.
+    Its collectives take nothing yet. The last answer is kept: a step is asked about under many conditions.
     """
+    rests_on = (device, host, software)
+    known = role.found.get("step")
+    if known is None or known[0] is not model or known[1] is not timed or known[2] != rests_on:
+        known = role.found["step"] = model, timed, rests_on, _role_step(role, device, host, model, timed, software)
+    step: RoleStep = known[-1]
+    return step
+
+
+def _role_step(
+    role: Role, device: Device, host: Host, model: Pricing, timed: Operators | None, software: str | None
+) -> RoleStep:
     priced = model.price(role.graph, device)
     priced = priced if timed is None else _as_timed(priced, timed)
     alone = device.kind == "cpu"  # the host runs its ops itself, so it waits for each of them

@@ -19,7 +19,8 @@ class _Walk:
 
     def __init__(self, rank: Rank) -> None:
         self.rank, d = rank, rank.durations
-        self.host, self.device = np.zeros(len(d.host)), np.zeros(len(d.device))
+        self.issued = np.zeros(len(d.host) + 1)  # how often each op's issuing is on it, less that of the op before
+        self.device = np.zeros(len(d.device))
         self.collectives = np.zeros(len(d.collectives))
         self.slowdown = {
             id(sums): np.zeros(len(sums.segments.op)) for sums in rank.ranges
@@ -33,21 +34,22 @@ class _Walk:
             at = record.after
         for sums in self.rank.ranges:
             self._sum_up(sums)
-        return OnPath(host=self.host, device=self.device, collectives=self.collectives)
+        host = self.issued.cumsum()[:-1] * self.rank.durations.host
+        return OnPath(host=host, device=self.device, collectives=self.collectives)
 
     def _put(self, record: Record) -> None:
         first, last, d = record.first, record.last, self.rank.durations
         if record.stream == NETWORK:
             self.collectives[first] += d.collectives[first]
         elif record.stream == HOST:
-            self.host[first:last] += d.host[first:last]
+            self._issue(first, last)
         elif record.stream == DEVICE:
             self.device[first] += d.device[first] * record.slowdown + record.more
         else:
             self._put_segment(record)
 
     def _put_segment(self, record: Record) -> None:
-        first, d, sums = record.first, self.rank.durations, self.rank.range_at(record.first)
+        first, sums = record.first, self.rank.range_at(record.first)
         begin, end = sums.places(first)
         slowdown = self.slowdown[id(sums)]
         if record.stream == OUT:
@@ -56,11 +58,14 @@ class _Walk:
         foremost = begin
         if record.stream == LATE:
             begin = sums.last_wait(first, record.slowdown > 1, record.more)
-            issued = sums.segments.range[0] + int(sums.segments.op[begin]) + 1
-            self.host[first:issued] += d.host[first:issued]
+            self._issue(first, sums.segments.range[0] + int(sums.segments.op[begin]) + 1)
         if record.more and begin == foremost:
             self.device[sums.segments.range[0] + int(sums.segments.op[begin])] += record.more
         slowdown[begin:end] = record.slowdown
+
+    def _issue(self, first: int, last: int) -> None:
+        self.issued[first] += 1
+        self.issued[last] -= 1
 
     def _leave(self, record: Record, sums: Sums, slowdown: Floats, begin: int) -> None:
         """Slower up to where the communication ended."""

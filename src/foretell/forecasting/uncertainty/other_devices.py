@@ -26,6 +26,7 @@ from foretell.forecasting.step import RoleStep
 from foretell.forecasting.uncertainty.device_classes import CLASSES, DeviceClass, class_of
 from foretell.forecasting.uncertainty.operators import repetition
 from foretell.forecasting.uncertainty.own_device import Curve, draw_steps
+from foretell.graph import Graph
 from foretell.graph.operators import operator_of
 from foretell.hardware import Device
 from foretell.hardware import device as known_device
@@ -211,11 +212,17 @@ def convolutions(families: Mapping[str, Seconds]) -> float:
 
 def grouped(step: RoleStep) -> float:
     """The part of a step's device time that is convolutions in groups."""
-    calls = zip(step.priced.calls.distinct, step.of_calls, strict=True)
-    seconds = sum(
-        seconds
-        for call, seconds in calls
+    graph = step.role.graph
+    places = graph.remember("grouped convolutions", lambda: _grouped(graph))
+    of_calls = step.of_calls if places else []
+    return sum(of_calls[place] for place in places) / (step.device_seconds or 1.0)
+
+
+def _grouped(graph: Graph) -> list[int]:
+    """Places of their calls."""
+    return [
+        place
+        for place, call in enumerate(graph.calls.distinct)
         if operator_of(call.signature.name).family in ("convolution", "convolution_backward")
         and call.signature.argument("groups", 1) != 1
-    )
-    return seconds / (step.device_seconds or 1.0)
+    ]
