@@ -768,13 +768,24 @@ def methods(
     ] = None,
     workers: Annotated[int, typer.Option("--workers", min=1, help="Fits that run side by side.")] = 1,
     resume: Annotated[bool, typer.Option("--resume", help="Leave out what the results have already.")] = False,
+    folds: Annotated[
+        Path | None,
+        typer.Option("--folds", metavar="FILE", help="Five folds and three seeds of all instead, into this file."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """The published systems and ours on the same rows and splits: errors, and what each fit consumed."""
     from foretell_bench.tables import methods as bench
+    from foretell_bench.tables import paired
     from foretell_bench.tables.results import read, study_results
 
-    if saved is None:
+    if folds is not None:
+        with progress() as say:
+            paired.run_all(
+                folds, data, stores, folds.parent / "methods-blind.json", only=only or (), chosen=source or (),
+                workers=workers, say=say,
+            )  # fmt: skip
+    elif saved is None:
         with progress() as say:
             bench.run_all(
                 data,

@@ -30,7 +30,9 @@ def errors(found: Folds, part: Part) -> Table:
     for method in _methods(found):
         cells = [found.mean(source, method, part) for source in sources]
         if any(cells):
-            rows.append((method, *(_shown(cell, found, source, part) for cell, source in zip(cells, sources, strict=True))))
+            rows.append(
+                (method, *(_shown(cell, found, source, part) for cell, source in zip(cells, sources, strict=True)))
+            )
     return ("method", *(f"{source} ({len(found.measured[source][part])})" for source in sources)), rows
 
 

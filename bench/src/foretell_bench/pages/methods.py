@@ -7,10 +7,8 @@ A page holds `<!-- table: NAME -->` and `<!-- end -->`; what stands between is w
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import geometric_mean
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -24,20 +22,19 @@ from foretell.store.importers import Selection
 from foretell.units import show_seconds
 from foretell_bench.pages import claims
 from foretell_bench.pages.method_charts import among_others, searched
+from foretell_bench.pages.method_folds import folds_tables
 from foretell_bench.pages.method_tables import own_tables
 from foretell_bench.tables.results import INPUTS
 
 Row = Mapping[str, Any]
 Results = Mapping[str, Sequence[Row]]
-Studies = Mapping[str, Mapping[str, Any]]
+Studies = Mapping[str, Any]
 _HEADS: Final = ("data", "left out", "target", "method", "mean", "median", "90th", "RMSE", "inside 90 %", "rows", "fit",
                  "measuring", "prediction")  # fmt: skip
 _PLACE: Final = re.compile(r"(<!-- table: ([^>]+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 _PICTURE: Final = re.compile(r"\]\(([a-z-]+)-errors\.svg\)")
-_OURS: Final = "foretell"
 FEW: Final = 30  # rows: a line of fewer is marked, its error is a guess
 _OLDER: Final = "‡"  # marks what was fitted before all methods had the same inputs
-_NEARLY: Final = 0.9  # of the rows: two methods are compared where one answers so much of what the other does
 _TARGETS: Final = (STEP_TIME, JOB_TIME, DEVICE_TIME, MEMORY)  # as tables have them
 _SPLITS: Final = ("random", "unseen configuration", "unseen architecture", "unseen device", "unseen scale")
 
@@ -89,7 +86,7 @@ def _drawn(name: str, results: Results) -> str:
 
 
 def table_named(name: str, results: Results, studies: Studies = MappingProxyType({})) -> str:
-    """`methods`, `summary TARGET`, `searches`, `claims`, or `method NAME`: what one method did."""
+    """`methods`, `folds errors open`, `searches`, `claims`, or `method NAME`: what one method did."""
     kind, _, which = name.partition(" ")
     lines = _ordered(results.get("lines", ()))
     if kind == "methods":
@@ -105,15 +102,13 @@ def table_named(name: str, results: Results, studies: Studies = MappingProxyType
         return _markdown(("data", "rows"), [(row["source"], _taken(row)) for row in results.get("rows", ())])
     if kind == "searches":
         return _markdown(_SEARCH_HEADS, [_search_cells(row) for row in results.get("searches", ())])
-    if kind == "summary":
-        return _markdown(*_over_ours(lines, which.replace(" ", "_") or STEP_TIME))
     if kind == "claims":
         return _markdown(claims.HEADS, claims.rows(results, studies))
-    own = own_tables(studies)
+    own = own_tables(studies) | (folds_tables(studies["folds"]) if "folds" in studies else {})
     if name in own:
         return _markdown(*own[name]())
     raise InputError(
-        f"no table {name!r}. Tables: methods, summary TARGET, method NAME, refusals, rows, searches, claims, {', '.join(own)}."
+        f"no table {name!r}. Tables: methods, method NAME, refusals, rows, searches, claims, {', '.join(own)}."
     )
 
 
@@ -121,48 +116,8 @@ def _taken(row: Row) -> str:
     return str(Selection(items=(None,) * row["asked"], left_out=row["left_out"]))
 
 
-def _over_ours(lines: Sequence[Row], target: str) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
-    """Each method's mean error over ours: a geometric mean over data and splits where it answers nearly as much.
-
-    Only lines that were fitted with the same inputs are compared.
-    """
-    chosen = [line for line in lines if line["target"] == target and line["mean"] and line["split"] in _SPLITS]
-    ours = {_compared(line): line for line in chosen if line["method"] == _OURS}
-    ratios: dict[str, dict[str, list[float]]] = {}
-    few: Counter[str] = Counter()
-    older: Counter[str] = Counter()
-    for line in chosen:
-        own = ours.get(_compared(line))
-        if not own or line["method"] == _OURS or _is_older(line) != _is_older(own):
-            continue
-        if line["answered"] >= _NEARLY * own["answered"]:
-            row = ratios.setdefault(line["method"], {split: [] for split in _SPLITS})
-            row[line["split"]].append(line["mean"] / own["mean"])
-            few[line["method"]] += line["answered"] < FEW
-            older[line["method"]] += _is_older(line)
-    rows = []
-    for method, by in sorted(ratios.items(), key=lambda t: geometric_mean([r for rs in t[1].values() for r in rs])):
-        every = [ratio for those in by.values() for ratio in those]
-        cells = (f"{geometric_mean(those):.2f} ({len(those)})" if those else "" for those in by.values())
-        lower = f"{sum(r < 1 for r in every)} of {len(every)}"
-        rows.append((method, f"{geometric_mean(every):.2f}", lower, str(few[method]), str(older[method]), *cells))
-    heads = (
-        "method",
-        "its error over Foretell's",
-        "lower than Foretell's in",
-        f"of under {FEW} rows",
-        _OLDER,
-        *_SPLITS,
-    )
-    return heads, rows
-
-
 def _is_older(line: Row) -> bool:
     return line.get("inputs") != INPUTS
-
-
-def _compared(line: Row) -> tuple[str, str, str]:
-    return line["source"], line["split"], line["target"]
 
 
 def _ordered(lines: Sequence[Row]) -> list[Row]:

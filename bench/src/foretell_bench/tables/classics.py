@@ -14,7 +14,6 @@ from foretell.learn.workers import each
 from foretell.methods.dnnabacus import DNNAbacus
 from foretell.methods.protocol import DEVICE_TIME, MEMORY, STEP_TIME, Example
 from foretell_bench.graphs import Say, quiet
-from foretell_bench.methods import compared
 from foretell_bench.sources.examples import h200_steps
 from foretell_bench.tables.results import Line, errors
 
@@ -32,7 +31,7 @@ SOURCE: Final = "h200-sweep"  # the store of batch sweeps: foretell_bench.measur
 RANDOM: Final = "29 classics: random"
 LEFT_OUT: Final = "29 classics: network left out"
 SPLITS: Final = (RANDOM, LEFT_OUT)
-METHODS: Final = ("dnnabacus", "foretell")
+METHODS: Final = ("dnnabacus",)
 _FOLDS: Final = 8
 _TARGETS: Final = (STEP_TIME, DEVICE_TIME, MEMORY)
 Pairs = dict[str, list[tuple[float, float]]]  # target → (predicted, measured)
@@ -119,7 +118,7 @@ def _point(example: Example) -> str:
 def predicted(data: tuple[Sequence[Example], Mapping[str, int]], fold: Fold) -> Pairs:
     steps, chosen = data
     away = set(fold.test)
-    method = DNNAbacus(chosen=chosen) if fold.method == "dnnabacus" else compared(fold.method)()
+    method = DNNAbacus(chosen=chosen)
     made = method.fit([e for i, e in enumerate(steps) if i not in away])
     test = [steps[i] for i in fold.test]
     found: Pairs = {target: [] for target in _TARGETS}

@@ -11,17 +11,19 @@ import gzip
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import geometric_mean
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from foretell.methods.protocol import STEP_TIME
-from foretell_bench.sources.drawn import Drawn
-from foretell_bench.tables.folds import Fit, groups, line_of, read
+from foretell_bench.graphs import Say, quiet
+from foretell_bench.sources.drawn import SOURCES, Drawn, check
+from foretell_bench.sources.drawn import read as read_rows
+from foretell_bench.tables.folds import SEEDS, Fit, groups, line_of, read, run
 
 Part = Literal["opened", "blind"]
 Floats = npt.NDArray[np.float64]
@@ -78,6 +80,17 @@ class Folds:
             return None
         return self._range(source, part, {at: one[at] for at in both}, {at: other[at] for at in both})
 
+    def rmse_ratio(self, source: str, method: str, over: str, part: Part, target: str = STEP_TIME) -> Range | None:
+        """Of the roots of the mean squares of errors in seconds."""
+        rows = self.measured[source][part]
+        one, other = (self.errors(source, name, part, target) for name in (method, over))
+        both = one.keys() & other.keys()
+        if len({i for i, _ in both}) < FEW:
+            return None
+        squares = ({at: (by[at] * rows[at[0]].values[target]) ** 2 for at in both} for by in (one, other))
+        found = self._range(source, part, next(squares), next(squares))
+        return found and replace(found, value=found.value**0.5, low=found.low**0.5, high=found.high**0.5)
+
     def _range(
         self, source: str, part: Part, found: Mapping[tuple[int, int], float], over: Mapping[tuple[int, int], float] | None
     ) -> Range | None:  # fmt: skip
@@ -110,17 +123,46 @@ def together(found: Sequence[Range]) -> str:
 
 def pack(fits: Sequence[Fit], drawn: Sequence[Drawn], to: Path) -> None:
     """Everything into one file: what was measured, then every fit."""
-    lines = [json.dumps({_ROWS: one.source, **_rows_of(one)}, separators=(",", ":")) for one in drawn]
+    _write(fits, {one.source: _rows_of(one) for one in drawn}, to)
+
+
+def _write(fits: Sequence[Fit], measured: Mapping[str, Mapping[Part, Sequence[Measured]]], to: Path) -> None:
+    lines = [
+        json.dumps({_ROWS: source, **{part: [[r.group, r.values] for r in rows] for part, rows in own.items()}}, separators=(",", ":"))
+        for source, own in sorted(measured.items())
+    ]  # fmt: skip
     lines += [line_of(one) for one in sorted(fits, key=lambda one: one.task)]
     to.write_bytes(gzip.compress(("\n".join(lines) + "\n").encode(), mtime=0))
 
 
-def _rows_of(drawn: Drawn) -> dict[str, Any]:
-    group = groups(drawn)
-    return {
-        part: [[str(group(e)), {t: float(f"{v:.6g}") for t, v in e.measured.items()}] for e in getattr(drawn, part)]
-        for part in ("opened", "blind")
-    }
+def run_all(
+    save: Path, data: Path | None, stores: Path, seals: Path, *, only: Sequence[str] = (), chosen: Sequence[str] = (),
+    seeds: int = SEEDS, workers: int = 1, say: Say = quiet,
+) -> None:  # fmt: skip
+    """Every fit that the results do not have. One that is done is kept in a file beside them, so that a run can be stopped."""
+    there = load(save) if save.exists() else Folds(fits=(), measured={})
+    loaded: dict[str, Drawn] = {}
+    for source in chosen or SOURCES:
+        say(f"reading {source}")
+        loaded[source] = read_rows(source, data, stores, say)
+        check(loaded[source], seals)
+    going = save.with_suffix(".going")
+    if not going.exists():
+        going.write_text("".join(line_of(one) + "\n" for one in there.fits), encoding="utf-8")
+    run(loaded, going, only=only, seeds=seeds, workers=workers, say=say)
+    measured = {source: dict(rows) for source, rows in there.measured.items() if source not in loaded}
+    _write(read(going), measured | {source: _rows_of(one) for source, one in loaded.items()}, save)
+    going.unlink()
+
+
+def _rows_of(drawn: Drawn) -> dict[Part, Sequence[Measured]]:
+    group, parts = groups(drawn), (("opened", drawn.opened), ("blind", drawn.blind))
+    found: dict[Part, Sequence[Measured]] = {}
+    for part, rows in parts:
+        found[part] = [
+            Measured(group=str(group(e)), values={t: float(f"{v:.6g}") for t, v in e.measured.items()}) for e in rows
+        ]
+    return found
 
 
 def load(path: Path) -> Folds:

@@ -15,6 +15,7 @@ from foretell.store.importers import Selection
 from foretell.units import Seconds
 from foretell_bench.errors import Errors
 from foretell_bench.rounding import short
+from foretell_bench.tables import paired
 
 INPUTS: Final = (
     2  # of what methods are given: 2 has precision, plan and cluster for all; a run does not go on from others
@@ -99,4 +100,6 @@ def study_results(folder: Path) -> dict[str, Any]:
     """Results of the methods' own benchmarks, in the folder of the table's."""
     names = ("scaledl", "predictddl", "driple", "driple-box-gpu", "variants", "planner")
     files = {name: folder / f"{name}.json" for name in names}
-    return {name: json.loads(file.read_text()) for name, file in files.items() if file.is_file()}
+    found = {name: json.loads(file.read_text()) for name, file in files.items() if file.is_file()}
+    folds = folder / "methods-folds.jsonl.gz"
+    return found | ({"folds": paired.load(folds)} if folds.is_file() else {})

@@ -19,9 +19,9 @@ from foretell.learn.workers import each
 from foretell.methods.ernest import Ernest
 from foretell.methods.predictddl.method import PredictDDL
 from foretell.methods.predictddl.regressors import FORMS
+from foretell.methods.product import Foretell
 from foretell.methods.protocol import Example, Method, Query
 from foretell_bench.methods.nearest import NearestNetwork
-from foretell_bench.methods.ours import Foretell
 from foretell_bench.methods.predictddl_operators import PredictDDLOperators
 from foretell_bench.research.ghn.hypernetwork import PICTURES
 
