@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 from foretell.capture import sparse
 from foretell.capture.as_gpu import behave_as_gpu
+from foretell.capture.compiled import is_captured_compiled
 from foretell.capture.explain import words_of
 from foretell.capture.recorder import Recorder
 from foretell.capture.step import Step, batch_sizes, prepare_model
@@ -69,6 +70,7 @@ def _too_large(workload: Workload) -> str:
 
 def run_small(workload: Workload, why: str) -> Graph:
     behave_as_gpu()
+    workload = _as_written(workload)
     torch.set_num_threads(1)
     torch.backends.mkldnn.set_flags(False)  # its threads do not survive a fork, and it would wait for them forever
     batch = workload.batch()
@@ -119,6 +121,14 @@ def _run(workload: Workload, batch: Any) -> Graph:
     recorder = Recorder(StandIns())
     with recorder:
         return record(Step.of(workload, model, batch), recorder)
+
+
+def _as_written(workload: Workload) -> Workload:
+    """A step that is run for real is not compiled."""
+    if not is_captured_compiled(workload):
+        return workload
+    caveat = Caveat("compile-not-modelled", "The step had to be run for real; this is the eager step.")
+    return replace(workload, compile=False, caveats=(*workload.caveats, caveat))
 
 
 def _first_samples(batch: Any, whole: int, count: int) -> Any:

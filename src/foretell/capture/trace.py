@@ -77,7 +77,7 @@ def _trace_compiled(workload: Workload) -> Graph:
     except ForetellError:
         raise
     except Exception as error:
-        why = words_of(error).partition("\n")[0][:200]
+        why = (recorder.failures or [words_of(error).partition("\n")[0]])[0][:200]
         wishes.give_up(f"the compiler could not be asked ({why})")
         caveat = Caveat("compile-not-modelled", f"The compiler could not be asked ({why}); this is the eager step.")
         return _trace(replace(workload, compile=False, caveats=(*workload.caveats, caveat)))

@@ -12,9 +12,13 @@ from typing import Any, Final
 
 import torch
 from torch import _decomp, _prims_common, _refs
-from torch._inductor import decomposition, utils
+from torch._inductor import decomposition, lowering, utils
+from torch._inductor.graph import GraphLowering
+from torch._prims_common import suggest_memory_format
+from torch._subclasses.fake_tensor import FakeTensor
 
 from foretell.capture.compiled.padding import decide_by_estimates
+from foretell.capture.compiled.target import CUDA
 
 _INSTEAD: Final = {"cuda": "cpu", "cpu": "no device"}
 _LOOK: Final = (  # functions that look at the device of what they are given, by the modules that they are in
@@ -36,7 +40,26 @@ def decide_as_on_a_gpu() -> None:
                 _rename(function)
     vars(decomposition)["is_gpu"] = lambda device: True
     decide_by_estimates()
+    vars(torch._C)["_conv_determine_backend_memory_format"] = _as_cudnn_lays_out
     vars(utils)["get_device_tflops"] = _tflops
+    _inline_constants()
+
+
+def _inline_constants() -> None:
+    """Those of a few numbers, as far as they are known, lie in the code of a kernel on the device."""
+    tensor: Any = lowering.tensor
+    graph: Any = GraphLowering
+    small = graph.can_inline_constant
+    lowering.tensor = lambda data, **how: tensor(data, **{**how, "device": CUDA})
+    graph.can_inline_constant = staticmethod(lambda value: not isinstance(value, FakeTensor) and small(value))
+
+
+def _as_cudnn_lays_out(x: torch.Tensor, weight: torch.Tensor, backend: Any) -> torch.memory_format:
+    """Channels last where either of them is; torch's libraries for CPUs look at the device, and at other things."""
+    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(weight.dim())
+    if last is None or torch.float64 in (x.dtype, weight.dtype):
+        return torch.contiguous_format
+    return last if any(suggest_memory_format(each) is last for each in (x, weight)) else torch.contiguous_format
 
 
 def _rename(function: Callable[..., Any]) -> None:

@@ -65,6 +65,7 @@ def _lowered(gm: torch.fx.GraphModule, inputs: Sequence[Any], is_backward: bool,
     own = _copied(gm)
     passes: Any = compile_fx
     passes.view_to_reshape(own)
+    passes.fake_tensor_prop(own, inputs)  # a forward pass may lay out what is saved otherwise than it was traced
     passes._recursive_record_original_output_strides(own)
     with V.set_fake_mode(
         fake
@@ -101,10 +102,8 @@ def _tell_strides(graph: Any) -> None:
 
 
 def _copied(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    own = copy.deepcopy(gm)
-    for node, traced in zip(own.graph.nodes, gm.graph.nodes, strict=True):
-        node.meta = dict(traced.meta)
-    return own
+    """With constants as they are: those of a fake step cannot be copied."""
+    return torch.fx.GraphModule(gm, copy.deepcopy(gm.graph))
 
 
 def _move(own: torch.fx.GraphModule, fake: FakeTensorMode) -> None:
@@ -114,6 +113,14 @@ def _move(own: torch.fx.GraphModule, fake: FakeTensorMode) -> None:
             node.meta["val"] = pytree.tree_map(lambda value: _moved(value, fake), node.meta["val"])
         node.args = torch.fx.node.map_aggregate(node.args, _device)
         node.kwargs = torch.fx.node.map_aggregate(node.kwargs, _device)
+        if node.op == "get_attr":
+            _move_constant(own, str(node.target), fake)
+
+
+def _move_constant(own: torch.fx.GraphModule, name: str, fake: FakeTensorMode) -> None:
+    value = getattr(own, name, None)
+    if isinstance(value, torch.Tensor) and value.dim() and not GraphLowering.can_inline_constant(value):
+        setattr(own, name, _moved(value, fake))
 
 
 def _keep_on_the_host(traced: torch.fx.GraphModule) -> None:

@@ -63,6 +63,8 @@ def _library(node: Any) -> Library | Picked | None:
         made_by: Any = node.inputs[0]
         return Picked(of=str(made_by.get_name()), path=tuple(index for _, index in node.indices))
     given = [_view(each) for each in node.inputs]
+    if isinstance(node, ir.ScatterFallback | ir.IndexPutFallback):
+        return _scattered(node, given)
     if isinstance(node, ir.FallbackKernel):
         args, kwargs = node.unflatten_args(given, node.constant_args)
         args, kwargs = pytree.tree_map(_plain, (args, {**node.kwargs, **kwargs}))
@@ -80,6 +82,20 @@ def _library(node: Any) -> Library | Picked | None:
         ordered = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
         return Library(operator=operator, args=(*given, *bias, *(kwargs[key] for key in ordered)), kwargs={})
     return Library(operator=operator, args=(*given, *map(_plain, node.constant_args)), kwargs=kwargs)
+
+
+def _scattered(node: Any, given: list[Any]) -> Library:
+    """What is written in place where indices say, whose arguments Inductor has in another order."""
+    constants = [_plain(each) for each in node.constant_args]
+    if isinstance(node, ir.IndexPutFallback):
+        target, values, *indices = given
+        left = iter(indices)
+        places = [None if index is None else next(left) for index in node.indices]
+        return Library(operator=node.op_overload, args=(target, places, values, *constants), kwargs={})
+    target, index, *source = given
+    dim, *number = constants
+    how = {} if node.kwargs.get("reduce") is None else dict(node.kwargs)
+    return Library(operator=node.op_overload, args=(target, dim, index, *source, *number), kwargs=how)
 
 
 def _buffers(node: Any) -> Iterator[Buffer]:

@@ -98,17 +98,18 @@ class Schedule:
             if name not in self.kept:
                 self.kept[name] = _empty(recorder, size, stride, dtype)
         known |= self.kept
+        memory = _Memory({buffer.name: buffer for entry in self.entries for buffer in entry.made}, known, recorder)
         around = recorder.module
         with torch.no_grad():
             for entry in self.entries:
                 recorder.module = ".".join(filter(None, (around, entry.module)))
-                self._step(entry, known, recorder)
+                self._step(entry, known, recorder, memory)
                 for name in entry.ends:
                     known.pop(name, None)
             recorder.module = around
             return [_seen(out, known, recorder) for out in self.outputs]
 
-    def _step(self, entry: Entry, known: dict[str, Any], recorder: CompiledRecorder) -> None:
+    def _step(self, entry: Entry, known: dict[str, Any], recorder: CompiledRecorder, memory: _Memory) -> None:
         what = entry.what
         if isinstance(what, Picked):
             value = known[what.of]
@@ -118,37 +119,52 @@ class Schedule:
         elif isinstance(what, Library):
             args, kwargs = pytree.tree_map(lambda each: _seen(each, known, recorder), (what.args, dict(what.kwargs)))
             made = what.operator(*args, **kwargs)
-            _keep(entry, made, known, recorder)
+            _keep(entry, made, known, recorder, memory)
         else:
             for buffer in entry.made:
                 if not isinstance(what, Fused) or buffer.over or buffer.name in what.writes:
-                    known[buffer.name] = _placed(buffer, known, recorder)
+                    memory.place(buffer)
             if isinstance(what, Fused):
                 reads = [known[name] for name in what.reads if isinstance(known.get(name), torch.Tensor)]
                 recorder.launch(what.kind, what.facts, reads, [known[name] for name in what.writes])
 
 
-def _keep(entry: Entry, made: Any, known: dict[str, Any], recorder: CompiledRecorder) -> None:
+@dataclass(frozen=True, slots=True)
+class _Memory:
+    """Takes a buffer's memory as the compiled code does: what others are parts of is there before the first of them."""
+
+    buffers: Mapping[str, Buffer]
+    known: dict[str, Any]
+    recorder: CompiledRecorder
+
+    def place(self, buffer: Buffer) -> Any:
+        if buffer.name not in self.known:
+            self.known[buffer.name] = self._placed(buffer)
+        return self.known[buffer.name]
+
+    def _placed(self, buffer: Buffer) -> Any:
+        whole = self.known.get(buffer.over) if buffer.over else None
+        if whole is None and buffer.over in self.buffers and buffer.over != buffer.name:
+            whole = self.place(self.buffers[buffer.over])
+        if whole is None:
+            return self.recorder.take(_empty(self.recorder, buffer.size, buffer.stride, buffer.dtype))
+        if (tuple(whole.shape), whole.stride()) == (buffer.size, buffer.stride):
+            return whole
+        return _strided(whole, buffer.size, buffer.stride, buffer.offset, self.recorder)
+
+
+def _keep(entry: Entry, made: Any, known: dict[str, Any], recorder: CompiledRecorder, memory: _Memory) -> None:
     if not entry.made:  # several tensors, picked one by one
         known[entry.name] = made
         return
     buffer = entry.made[0]
     if buffer.over:
-        known[buffer.name] = known[buffer.over]
+        memory.place(buffer)
     elif isinstance(made, torch.Tensor):
         fits = (tuple(made.shape), made.stride()) == (buffer.size, buffer.stride)
         known[buffer.name] = made if fits else _strided(made, buffer.size, buffer.stride, 0, recorder)
     else:
         known[buffer.name] = made
-
-
-def _placed(buffer: Buffer, known: dict[str, Any], recorder: CompiledRecorder) -> Any:
-    if buffer.over is None or buffer.over not in known:
-        return recorder.take(_empty(recorder, buffer.size, buffer.stride, buffer.dtype))
-    base = known[buffer.over]
-    if (tuple(base.shape), base.stride()) == (buffer.size, buffer.stride):
-        return base
-    return _strided(base, buffer.size, buffer.stride, buffer.offset, recorder)
 
 
 def _seen(value: Any, known: dict[str, Any], recorder: CompiledRecorder) -> Any:

@@ -50,7 +50,7 @@ def _runs_again(row: dict[str, Any]) -> bool:
 
 def _captured_key(op: Any) -> Key:
     traffic = op.signature.argument("traffic")
-    return tuple(sorted((out.dtype, _sides(out.shape)) for out in op.signature.outputs)), int(traffic)
+    return tuple(sorted(((out.dtype, _sides(out.shape)) for out in op.signature.outputs), key=repr)), int(traffic)
 
 
 def _scheduled_key(node: dict[str, Any]) -> Key | None:
@@ -58,7 +58,8 @@ def _scheduled_key(node: dict[str, Any]) -> Key | None:
         return None
     moved = node.get("bytes", {})
     written = {entry[0]: entry[1] for entry in node["writes"] if entry[0] in moved and entry[1]}
-    return tuple(sorted((dtype, _sides(size)) for dtype, size, _ in written.values())), sum(moved.values())
+    made = ((dtype, _sides(size)) for dtype, size, _ in written.values())
+    return tuple(sorted(made, key=repr)), sum(moved.values())  # sizes may be symbols
 
 
 def _sides(shape: Sequence[int]) -> tuple[int, ...]:
