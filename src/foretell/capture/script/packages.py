@@ -32,6 +32,10 @@ _INSTALLED_AS: Final = {
     "mujoco-py", "pytorch_msssim": "pytorch-msssim", "lpips": "lpips", "ruamel": "ruamel.yaml", "parrots": "parrots",
 }  # fmt: skip
 _LISTS: Final = ("requirements*.txt", "pyproject.toml", "setup.py", "environment*.y*ml", "*env*.y*ml")  # in this order
+# Names that these lack decide what a step is.
+ESSENTIAL: Final = frozenset(
+    "torch numpy transformers diffusers peft trl accelerate deepspeed lightning pytorch_lightning timm torchvision".split()
+)
 _list, _is_folder = os.listdir, os.path.isdir  # what is there, whatever a script is shown
 _COMPILED: Final = re.compile(r"(^_C$|_cuda$|_ext$|_cpp$|_kernel$|_kernels$|_op$|_ops$|^_ext|\._C$)")
 _FROM: Final = re.compile(r"cannot import name '([^']+)' from (?:partially initialized module )?'([^']+)'")

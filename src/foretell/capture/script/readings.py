@@ -58,11 +58,11 @@ Reading.__hash__ = float.__hash__  # type: ignore[method-assign]
 
 def follow_readings() -> None:
     """Let `Tensor.item` say which numbers are none that are known."""
-    read: Callable[[torch.Tensor], Any] = torch.Tensor.item
+    read: Callable[..., Any] = torch.Tensor.item
 
-    def item(self: torch.Tensor) -> Any:
+    def item(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         unknown = contents_of(self) is None if isinstance(self, FakeTensor) else hasattr(self, _MARK)
-        value = read(self)
+        value = read(self, *args, **kwargs)
         return Reading(value) if unknown and type(value) is float else value
 
     replace(torch.Tensor, "item", item)

@@ -74,14 +74,14 @@ def _place(error: BaseException) -> Place | None:
     if frame is None:
         return None
     code = frame.f_code
-    statement = _statement(code.co_filename, line)
+    statement = statement_at(code.co_filename, line)
     if statement is None or not _may_go(statement, frame):
         return None
     first = 0 if code.co_name == "<module>" else code.co_firstlineno
     return Place(path=code.co_filename, first=first, line=statement.lineno)
 
 
-def _statement(path: str, line: int) -> ast.stmt | None:
+def statement_at(path: str, line: int) -> ast.stmt | None:
     """The innermost one that a line is of."""
     found: ast.stmt | None = None
     for node in ast.walk(_tree(path)):

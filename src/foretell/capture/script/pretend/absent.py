@@ -15,8 +15,9 @@ import torch
 from torch.utils import _pytree as pytree
 
 from foretell.capture.reads import is_library
-from foretell.capture.script.imports import provide
-from foretell.capture.script.packages import MissingError, distribution, is_shared, on_missing_package
+from foretell.capture.script.broken import BROKEN
+from foretell.capture.script.imports import provide, replace_broken
+from foretell.capture.script.packages import ESSENTIAL, MissingError, distribution, is_shared, on_missing_package
 from foretell.capture.script.pretend.kernels.package import goes_on_without
 from foretell.capture.script.repository import is_near
 from foretell.capture.script.session import Session
@@ -26,12 +27,6 @@ _SESSION: Final[list[Session]] = []
 # Which decide what runs, as they are imported or by what they decorate.
 _DECIDE: Final = frozenset(
     "hydra fire click typer gin absl ml_collections yacs simple_parsing jsonargparse tap".split()
-)
-
-
-# Names that these lack decide what a step is.
-_ESSENTIAL: Final = frozenset(
-    "torch numpy transformers diffusers peft trl accelerate deepspeed lightning pytorch_lightning timm".split()
 )
 
 
@@ -48,6 +43,9 @@ def install(session: Session) -> None:
             _SESSION[0].lacking.append(refusal)
         return found
 
+    said: dict[str, str] = session.guesses.known.get(BROKEN, {})
+    if said:
+        replace_broken(frozenset(said), lambda name: Absent(name, said[name]))
     provide(is_absent, lambda name: Absent(name, refusals.get(name, "")))
 
 
@@ -90,7 +88,7 @@ def _is_of_library(name: str) -> bool:
     """A module that another version of an installed library has."""
     package = name.partition(".")[0]
     file = getattr(sys.modules.get(package), "__file__", None)
-    return file is not None and is_library(file) and package not in _ESSENTIAL
+    return file is not None and is_library(file) and package not in ESSENTIAL
 
 
 def _may_be_no_module() -> bool:
@@ -105,7 +103,7 @@ def _may_be_no_module() -> bool:
 
 def lacking(module: str, name: str, user: Any) -> Any:
     """What stands for a name that a module of an installed library does not have, until a step would need it; None of torch's."""
-    if module.partition(".")[0] in _ESSENTIAL:
+    if module.partition(".")[0] in ESSENTIAL:
         return None
     error = ImportError(f"cannot import name {name!r} from {module!r}", name=module)
     error.__traceback__ = types.TracebackType(None, user, user.f_lasti, user.f_lineno)

@@ -70,6 +70,9 @@ class Unshaped:
     def close(self) -> None:
         return None
 
+    def __deepcopy__(self, memo: Any) -> Unshaped:
+        return self  # nothing of it is changed in place
+
     def __enter__(self) -> Unshaped:
         return self
 

@@ -70,8 +70,8 @@ def _layer(linear: nn.Linear, four: bool, compute: torch.dtype) -> nn.Module:
 
         theirs = bitsandbytes.nn.Linear4bit if four else bitsandbytes.nn.Linear8bitLt
         kind = type(theirs.__name__, (ours, theirs), {})
-    except Exception:  # it is not there, or finds no GPU
-        kind = ours
+    except Exception:  # it is not there, or finds no GPU: then it is a linear layer for who looks for those
+        kind = type(ours.__name__, (ours, nn.Linear), {})
     made: Any = kind(linear)
     made.compute_dtype, made.index, made.state = (
         compute,
