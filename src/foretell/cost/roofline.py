@@ -6,12 +6,13 @@ do not know.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from foretell.cost.flops import declared, executed, flops
-from foretell.graph import Graph, Layout, Signature
+from foretell.graph import ITEM_BYTES, Graph, Layout, Signature
 from foretell.graph.operators import operator_of
 from foretell.hardware import Device
 from foretell.precision import UNIT_OF_DTYPE, Precision, Unit
@@ -101,10 +102,17 @@ def _traffic(s: Signature) -> Bytes:
     if reads == "no tensor":
         return written
     if reads == "as declared":
-        return int(declared(s, "traffic"))
+        return int(min(declared(s, "traffic"), _most_looked_up(s)))
     if reads == "one per row":
         return written + 2 * _bytes([x for x in s.inputs if x.dtype.startswith("int")])
     return _bytes(s.inputs) + (written or _bytes([s.inputs[i] for i in s.mutates]))
+
+
+def _most_looked_up(s: Signature) -> float:
+    """A kernel that looks up rows of a table declares the whole of it, and moves no more than what its threads ask for."""
+    accesses = s.argument("accesses")
+    widest = max((ITEM_BYTES[x.dtype] for x in (*s.inputs, *s.outputs)), default=0)
+    return accesses * widest if isinstance(accesses, int) and accesses and widest else math.inf
 
 
 def _bytes(layouts: Sequence[Layout]) -> Bytes:

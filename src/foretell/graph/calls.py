@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from foretell.graph.operators import operator_of
+from foretell.graph.operators import FUSED, operator_of
 from foretell.graph.types import Op, Signature, Storage, Tensor
 
 T = TypeVar("T")
@@ -72,6 +72,7 @@ def calls_of(ops: Sequence[Op], tensors: Sequence[Tensor], storages: Sequence[St
         signature, inputs, outputs = op.signature, op.inputs, op.outputs
         read = [storage_of[i] for i in inputs]
         is_view = bool(outputs) and not signature.mutates and storage_of[outputs[0]] in read
+        is_view = is_view and signature.name != FUSED  # which writes, in whatever shape
         if is_view and len(outputs) > 1:
             is_view = all(storage_of[o] in read for o in outputs)
         runs_there = not on_host.isdisjoint(read) and (on_host.issuperset(read) or _counts_up(op, tensors, on_host))

@@ -47,7 +47,7 @@ class Counts(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A forward or backward pass that the host bounds."""
+    """A forward or backward pass that the host bounds; or, of a step that the device bounds, both, which took the host no longer."""
 
     launched: int
     whole: int
@@ -55,6 +55,7 @@ class Part(NamedTuple):
     backward: int
     given: int
     seconds: float
+    is_limit: bool = False
 
 
 def fit(data: Path, folder: Path, inherits: str, say: Callable[[str], None]) -> None:
@@ -148,7 +149,11 @@ def _parts(row: dict[str, Any]) -> Iterator[Part]:
         launched, whole, given = forward + backward
         seconds = compiled["forward_seconds"] + compiled["backward_seconds"]
         yield Part(launched, whole, passes, passes, given, seconds)
-    elif bound:
+    elif not bound:
+        launched, whole, given = forward + backward
+        seconds = compiled["forward_seconds"] + compiled["backward_seconds"]
+        yield Part(launched, whole, passes, passes, given, seconds, True)
+    else:
         yield Part(forward.launched, 0, passes, 0, forward.given, compiled["forward_seconds"])
         yield Part(backward.launched, backward.whole, 0, passes, backward.given, compiled["backward_seconds"])
 
@@ -177,12 +182,13 @@ def _solve(parts: Sequence[Part]) -> Floats:
     """Seconds of each cost: the least sum of errors as logarithms, which odd steps do not carry away."""
     from scipy.optimize import minimize
 
-    table, seconds = _table_of(parts)
+    (table, seconds), (most, limits) = (_table_of([p for p in parts if p.is_limit is way]) for way in (False, True))
     start = np.array([20e-6, 100e-6, 500e-6, 800e-6, 2e-6])
 
     def loss(factors: Floats) -> float:
         costs = np.abs(factors) * start
-        return float(np.abs(np.log(table @ costs / seconds)).sum() + _PULL * np.abs(factors).sum())
+        over = np.log(most @ costs / limits).clip(min=0).sum()
+        return float(np.abs(np.log(table @ costs / seconds)).sum() + over + _PULL * np.abs(factors).sum())
 
     tried = [minimize(loss, np.full(len(start), scale), method="Nelder-Mead") for scale in (0.5, 1.0, 2.0)]
     return np.asarray(np.abs(min(tried, key=lambda each: each.fun).x) * start, dtype=np.float64)
@@ -213,6 +219,7 @@ def _report(fused: FusedFit, parts: Sequence[Part], costs: Floats, say: Callable
         f"family left out: mean {errors.mean():.1%}, median {np.median(errors):.1%}; of a kernel: median "
         f"{np.median(np.abs(fused.unseen)):.1%}"
     )
+    parts = [part for part in parts if not part.is_limit]
     table, seconds = _table_of(parts)
     off = np.abs(table @ costs / seconds - 1)
     say(f"host: {len(parts)} parts of steps, fitted: mean {off.mean():.1%}, median {np.median(off):.1%}")
@@ -223,14 +230,15 @@ def _report_left_out(measured: Sequence[dict[str, Any]], say: Callable[[str], No
     families = _by_family(measured)
     off: list[float] = []
     for family, parts in families.items():
-        if parts:
+        measured_ones = [part for part in parts if not part.is_limit]
+        if measured_ones:
             others = [part for name, known in families.items() if name != family for part in known]
-            table, seconds = _table_of(parts)
+            table, seconds = _table_of(measured_ones)
             off += np.abs(table @ _solve(others) / seconds - 1).tolist()
     say(f"host, a family left out: mean {np.mean(off):.1%}, median {np.median(off):.1%}")
 
 
 def _table_of(parts: Sequence[Part]) -> tuple[Floats, Floats]:
     """How often each cost is there, and seconds."""
-    table = np.array(parts, dtype=np.float64)
+    table = np.array([part[:-1] for part in parts], dtype=np.float64).reshape(len(parts), -1)
     return table[:, :-1], table[:, -1]

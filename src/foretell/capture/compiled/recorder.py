@@ -92,8 +92,8 @@ class CompiledRecorder(Recorder):
         inputs = [self._tensor(tensor, born=-1) for tensor in reads]
         outputs = [self._tensor(tensor, born=len(self._ops)) for tensor in writes]
         layouts = tuple(layout for _, layout in inputs), tuple(layout for _, layout in outputs)
-        places = {number for number, _ in outputs}
-        mutates = tuple(i for i, (number, _) in enumerate(inputs) if number in places)
+        written = {_storage_of(tensor) for tensor in writes}  # in whatever shape it is read
+        mutates = tuple(i for i, tensor in enumerate(reads) if _storage_of(tensor) in written)
         facts = (*facts, *self.marks)
         key = (kind, facts, *layouts, mutates)
         signature = self._signatures.get(key)
@@ -101,3 +101,7 @@ class CompiledRecorder(Recorder):
             signature = self._signatures[key] = Signature(f"{FUSED}.{kind}", *layouts, facts, mutates)
         numbers = (tuple(number for number, _ in inputs), tuple(number for number, _ in outputs))
         self._ops.append(Op(signature, self._phase(), self.module, *numbers, self.times))
+
+
+def _storage_of(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
