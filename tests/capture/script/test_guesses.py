@@ -381,3 +381,32 @@ def test_a_view_with_an_open_side_shows_what_the_others_are() -> None:
     assert given.extents == ((67, 75),)
     assert list(_of_view((64, 61, 75), (64, 61, 25, -1))) == []
     assert list(_of_view((64, 0), (64, 3, -1))) == []
+
+
+def test_weights_of_classes_and_what_is_expanded_show_their_shapes(script: Write) -> None:
+    text = """
+        import numpy as np, torch
+        from torch import nn
+
+        class Rows(torch.utils.data.Dataset):
+            rows = [None] * 100
+            def __len__(self):
+                return 100
+            def __getitem__(self, i):
+                given = self.rows[i].given
+                return torch.as_tensor(np.asarray(given)), 1
+
+        weight = torch.from_numpy(np.load("/none/balance.npy").astype(np.float32))
+        loss = nn.CrossEntropyLoss(weight=weight).cuda()
+        model = nn.Linear(32, 21).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for x, y in torch.utils.data.DataLoader(Rows(), 4):
+            x = x.cuda().unsqueeze(-1).expand(-1, -1, 16).permute(0, 2, 1)
+            loss(model(x).mean(1), y.cuda()).backward()
+            optimizer.step(); optimizer.zero_grad()
+    """
+    graph = foretell.capture_graph(script(text, fake_data=True))
+    assert graph.samples == 4
+    (listed,) = [c.text for c in graph.caveats if c.code == "fake-data"]
+    assert "array /none/balance.npy (21)" in listed
+    assert "array given of __getitem__ in train.py (32)" in listed

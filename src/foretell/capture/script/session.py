@@ -171,6 +171,8 @@ class Session:
             grad_accumulation=self.updates.micro_steps,
             provenance=versions(),
         )
+        if not recorded.ops:
+            return  # as where nothing of it was on the accelerator when it began
         batch = batch_of(consumed_in(recorded, self.recorder.losses, self.recorder.resident), self.recorder.fetches)
         if isinstance(self.findings.wrapper, DataParallel):
             batch = batch.divided(self.findings.wrapper.replicas)

@@ -69,6 +69,8 @@ def _of_operator(func: torch._ops.OpOverload, args: tuple[Any, ...]) -> Iterator
         yield Given(shape=shapes[0], extents=((math.prod(shapes[0]), math.prod(args[1])),))
     elif name in _VIEWS and sum(n == -1 for n in args[1]) == 1:
         yield from _of_view(shapes[0], tuple(args[1]))
+    elif name == "expand" and shapes and len(shapes[0]) > len(args[1]):
+        yield Given(shape=shapes[0], more=len(args[1]) - len(shapes[0]))
     elif torch.Tag.pointwise in func.tags and len(shapes) == 2:
         for first, second in (shapes, shapes[::-1]):
             pairs = zip(reversed(first), reversed(second), strict=False)
