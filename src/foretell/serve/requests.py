@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from foretell import engine
 from foretell.cost.model import DEFAULT as DEFAULT_MODEL
 from foretell.cost.model import SHIPPED, names
 from foretell.errors import ModelError, ProfileError, did_you_mean
@@ -125,12 +126,7 @@ class ForecastRequest(StrictModel):
 
     def key(self, profile: Path | None) -> str:
         """Name the answer by all that it rests on, however it was written; `profile` is the file of the one that was named."""
-        about = self.arguments(profile)
-        plan = None if self.plan is None else Plan.parse(self.plan)
-        return answer_key(
-            self.graph, _read(self.on, catalog_state())[1], plan, model=(self.model, ""), profile=_content(profile),
-            conditions=about["conditions"], job=about["job"],
-        )  # fmt: skip
+        return _key(self, engine.engine_digest(), catalog_state(), _content(profile))
 
     def arguments(self, profile: Path | None) -> dict[str, Any]:
         """For `foretell.forecast`, after the graph; `profile` is the file of the one that was named."""
@@ -139,6 +135,12 @@ class ForecastRequest(StrictModel):
             "plan": self.plan,
             "model": self.model,
             "profile": profile,
+            **self._surroundings,
+        }
+
+    @property
+    def _surroundings(self) -> dict[str, Any]:
+        return {
             "conditions": None if self.conditions is None else self.conditions.made(),
             "job": None if self.job is None else self.job.made(),
         }
@@ -172,12 +174,22 @@ def _read(written: str, state: object) -> tuple[Cluster, str]:
     return cluster, hardware_key(cluster)
 
 
-def _content(profile: Path | None) -> list[bytes]:
-    """All that a profile says, in its files."""
+@functools.lru_cache(maxsize=4096)
+def _key(question: ForecastRequest, of_engine: str, state: object, profile: tuple[str, ...]) -> str:
+    """Of a question that is asked often, worked out once for each engine, and state of the catalog and of its profile."""
+    plan = None if question.plan is None else Plan.parse(question.plan)
+    hardware = _read(question.on, state)[1]
+    model = (question.model, "")
+    return answer_key(question.graph, hardware, plan, model=model, profile=profile, **question._surroundings)
+
+
+def _content(profile: Path | None) -> tuple[str, ...]:
+    """All that a profile says, in its files, as their digests."""
     if profile is None:
-        return []
+        return ()
     try:
-        return [read_bytes(path, "bytes of a file of arrays") for path in files_of(profile)]
+        read = (read_bytes(path, "bytes of a file of arrays") for path in files_of(profile))
+        return tuple(hashlib.sha256(data).hexdigest() for data in read)
     except (OSError, ValueError) as error:
         raise ProfileError(f"{profile} cannot be read: {error}. Make the profile again.") from None
 

@@ -189,7 +189,10 @@ class Service:
     async def forecast(self, caller: Caller, question: ForecastRequest) -> tuple[Answer, bool]:
         """The answer, and whether it was at hand. Who asks the same at the same time waits for the same answer."""
         try:
-            profile, name = await run_in_threadpool(self._named, caller, question)
+            if question.profile is None:  # as most are: nothing to wait for that a thread would be worth
+                profile, name = None, question.key(None)
+            else:
+                profile, name = await run_in_threadpool(self._named, caller, question)
             key = (caller.team, name)
         except ForetellError as error:
             raise of_error(error, question.model_dump()) from error

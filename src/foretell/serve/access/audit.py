@@ -59,7 +59,7 @@ class AuditLog:
                 return
             try:
                 with self._database.writing() as session:
-                    session.execute(insert(Audit), rows)
+                    session.connection().execute(insert(Audit), rows)  # no objects are made of them
             except Exception as error:  # nothing may end the thread that writes
                 if is_away(error) and not self._end.is_set():
                     self._put_back(rows)
