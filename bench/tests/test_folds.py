@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from foretell_bench.pages.method_folds import errors, ratios
-from foretell_bench.sources.drawn import Drawn, check, key_of, seal
+from foretell_bench.sources.drawn import SourceRows, check, key_of, seal
 from foretell_bench.tables import folds, paired
 from foretell_bench.tables.folds import Fit, Task, folds_of, groups
 from foretell_bench.tables.paired import Folds, Measured
@@ -18,10 +18,10 @@ from foretell.methods.conformance import made_up
 from foretell.methods.protocol import STEP_TIME
 
 
-def drawn(blind: int = 6) -> Drawn:
+def drawn(blind: int = 6) -> SourceRows:
     rows = made_up()
     rows = [replace(e, query=replace(e.query, architecture=f"net {i % 12}")) for i, e in enumerate(rows)]
-    return Drawn(source="made up", opened=tuple(rows[blind:]), blind=tuple(rows[:blind]))
+    return SourceRows(source="made up", opened=tuple(rows[blind:]), blind=tuple(rows[:blind]))
 
 
 def test_no_group_is_learned_from_and_predicted() -> None:
@@ -29,16 +29,18 @@ def test_no_group_is_learned_from_and_predicted() -> None:
     for seed in range(3):
         opened, blind = folds_of(rows, seed)
         for fold in range(folds.FOLDS):
-            asked = {groups(rows)(e) for e, f in zip(rows.opened, opened, strict=True) if f == fold}
-            asked |= {groups(rows)(e) for e, f in zip(rows.blind, blind, strict=True) if f == fold}
+            tested = {groups(rows)(e) for e, f in zip(rows.opened, opened, strict=True) if f == fold}
+            tested |= {groups(rows)(e) for e, f in zip(rows.blind, blind, strict=True) if f == fold}
             learned = {groups(rows)(e) for e, f in zip(rows.opened, opened, strict=True) if f != fold}
-            assert not asked & learned
+            assert not tested & learned
     assert folds_of(rows, 0) != folds_of(rows, 1)
 
 
 def test_few_architectures_are_left_out_by_cluster_or_plan() -> None:
     rows = drawn()
-    few = Drawn(source="few", opened=tuple(replace(e, query=replace(e.query, architecture="one")) for e in rows.opened))
+    few = SourceRows(
+        source="few", opened=tuple(replace(e, query=replace(e.query, architecture="one")) for e in rows.opened)
+    )
     assert groups(few)(few.opened[0]) != "one"
 
 
@@ -55,9 +57,9 @@ def test_every_open_and_every_blind_row_is_predicted_once_a_seed() -> None:
 def test_a_black_box_is_not_scored_on_what_it_ran() -> None:
     rows = drawn(blind=0)
     found = folds.fit({"made up": rows}, Task("made up", "ernest", 0, 0))
-    asked = sum(fold == 0 for fold in folds_of(rows, 0)[0])
-    assert 0 < found.trained < asked
-    assert len(found.opened) <= asked - found.trained
+    tested = sum(fold == 0 for fold in folds_of(rows, 0)[0])
+    assert 0 < found.trained < tested
+    assert len(found.opened) <= tested - found.trained
 
 
 def test_a_run_goes_on_where_it_was_stopped(tmp_path: Path) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from foretell_bench.studies.driple.patience import needed, ridge, thinned, times_fewer
+from foretell_bench.studies.driple.patience import ridge, thinned
 from foretell_bench.studies.driple.stacked import Given, fit_all
+from foretell_bench.tables.sooner import needed, times_fewer
 
 from foretell.hardware import Cluster
 from foretell.methods.conformance import perceptron

@@ -79,7 +79,8 @@ class ManyResponses(Sequence[ProfileResponse]):
     def __getitem__(self, place: int | slice) -> ProfileResponse | list[ProfileResponse]:
         if isinstance(place, slice):
             return [self._every[i] for i in self._rows[place]]
-        return self._every[self._rows[place]]
+        step: ProfileResponse = self._every[self._rows[place]]
+        return step
 
     def __len__(self) -> int:
         return len(self._rows)

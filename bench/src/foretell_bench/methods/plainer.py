@@ -132,16 +132,16 @@ class _Plain:
                 sheet_of(query)
             except ForetellError as error:
                 refused[i] = str(error)
-        asked = [i for i in range(len(queries)) if i not in refused]
-        pages = [read(Example(query=queries[i], measured={})) for i in asked]
-        values: list[dict[str, float]] = [{} for _ in asked]
+        wanted = [i for i in range(len(queries)) if i not in refused]
+        pages = [read(Example(query=queries[i], measured={})) for i in wanted]
+        values: list[dict[str, float]] = [{} for _ in wanted]
         for target in _TARGETS:
             if pages and (known := [p for p in self.pages_ if p.measured.get(target, 0.0) > 0]):
                 for row, seconds in zip(values, self.seconds(known, pages, target).tolist(), strict=True):
                     row[target] = max(seconds, 1e-9)
         found = {
             i: Prediction(values=row, why="" if row else "no example has a time")
-            for i, row in zip(asked, values, strict=True)
+            for i, row in zip(wanted, values, strict=True)
         }
         return [found[i] if i in found else Prediction(values={}, why=refused[i]) for i in range(len(queries))]
 

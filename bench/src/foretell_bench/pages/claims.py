@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from foretell.methods.protocol import DEVICE_TIME, STEP_TIME
 from foretell_bench.pages.method_tables import answer_seconds, sampled, seconds_each, theirs, times
-from foretell_bench.studies.driple import patience
 from foretell_bench.tables.paired import Folds, Range
 from foretell_bench.tables.planner import loss_of
+from foretell_bench.tables.sooner import ratios, times_fewer
 from foretell_bench.tables.variants import nine_tenths
 
 Row = Mapping[str, Any]
@@ -66,9 +66,9 @@ def rows(results: Mapping[str, Sequence[Row]], studies: Mapping[str, Any]) -> li
          "Ernest's runs take seconds, but so does capturing a new network's graph; from a graph, answers take milliseconds"),
         ("Driple: up to 7.3× less time to tailor to a new setting", _tailored(to_the_end),
          "both end near what the middle of the training rows says, which a tailored network knows before its first epoch"),
-        ("Driple: lower error than a ridge on three totals of the graph", _beside(to_the_end, "ridge"),
+        ("Driple: lower error than a ridge on three totals of the graph", _against(to_the_end, "ridge"),
          "six networks of which nothing was seen are predicted from 37, by labels that long steps decide"),
-        ("Driple: lower error than the middle of the training rows", _beside(to_the_end, "median of training"),
+        ("Driple: lower error than the middle of the training rows", _against(to_the_end, "median of training"),
          "the same"),
         ("Driple: the same, of a few dozen rows a setting", _transfer(driple, "jobs of emulated hosts"),
          "training from scratch is short too, and what was frozen does not always fit"),
@@ -89,7 +89,7 @@ def between(low: float, high: float, over: str) -> str:
     return f"{least} to {most} over {over}"
 
 
-def _told(found: Range | None) -> Outcome | None:
+def _outcome(found: Range | None) -> Outcome | None:
     if found is None:
         return None
     over = f"nine tenths of a bootstrap over {found.groups} groups, {found.seeds} seed{'s' * (found.seeds > 1)} of five folds"
@@ -104,7 +104,7 @@ def _lower(folds: Folds | None, figure: str) -> Outcome:
         target: (folds.ratio if figure == "mean" else folds.rmse_ratio)("h200", "additive", "scaledl", "opened", target)
         for target in (STEP_TIME, DEVICE_TIME)
     }
-    step, device = _told(made[STEP_TIME]), made[DEVICE_TIME]
+    step, device = _outcome(made[STEP_TIME]), made[DEVICE_TIME]
     if step is None:
         return Outcome()
     also = f" (of device time {device.value:.2g}×, {device.low:.2g} to {device.high:.2g})" if device else ""
@@ -133,7 +133,7 @@ def _tailored(found: Row) -> Outcome:
     way = "transfer, frozen"
     if way not in found:
         return Outcome()
-    fewer = patience.times_fewer(found, way)
+    fewer = times_fewer(found, way)
     never = sum(ratio == 0 for ratio in fewer)
     low, high = nine_tenths(fewer)
     return Outcome(
@@ -142,14 +142,14 @@ def _tailored(found: Row) -> Outcome:
     )  # fmt: skip
 
 
-def _beside(found: Row, over: str) -> Outcome:
-    ratios = patience.ratios(found, over)
-    if not ratios:
+def _against(found: Row, over: str) -> Outcome:
+    found_ratios = ratios(found, over)
+    if not found_ratios:
         return Outcome()
-    lower = sum(ratio < 1 for ratio in ratios)
+    lower = sum(ratio < 1 for ratio in found_ratios)
     return Outcome(
-        here=f"{1 / geometric_mean(ratios):.2f}×, lower in {lower} of {len(ratios)} fits",
-        interval=between(*nine_tenths([1 / r for r in ratios]), f"nine tenths of {len(ratios)} fits"), on=_SHARED,
+        here=f"{1 / geometric_mean(found_ratios):.2f}×, lower in {lower} of {len(found_ratios)} fits",
+        interval=between(*nine_tenths([1 / r for r in found_ratios]), f"nine tenths of {len(found_ratios)} fits"), on=_SHARED,
     )  # fmt: skip
 
 

@@ -42,11 +42,11 @@ def ratios(found: Folds, part: Part) -> Table:
     rows = []
     for method in _methods(found):
         cells = [None if method == PRODUCT else found.ratio(source, method, PRODUCT, part) for source in sources]
-        told = [cell for cell in cells if cell is not None]
-        if told:
-            lower = sum(cell.low > 1 for cell in told)
-            higher = sum(cell.high < 1 for cell in told)
-            rows.append((method, together(told), f"{lower} of {len(told)}", str(higher), *map(_ratio, cells)))
+        known = [cell for cell in cells if cell is not None]
+        if known:
+            lower = sum(cell.low > 1 for cell in known)
+            higher = sum(cell.high < 1 for cell in known)
+            rows.append((method, together(known), f"{lower} of {len(known)}", str(higher), *map(_ratio, cells)))
     rows.sort(key=lambda row: float(row[1]))
     return ("method", "all", "Foretell surely lower", "surely higher", *sources), rows
 

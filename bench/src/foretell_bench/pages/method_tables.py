@@ -33,12 +33,41 @@ def own_tables(studies: Mapping[str, Results]) -> dict[str, Callable[[], Table]]
     named = {"scaledl ablations": ("architecture", "fold 0")} | {
         f"scaledl {split}": (split, "all") for split in ("architecture", "batch", "family")
     }
+    if scratch := studies.get("driple-box-gpu", {}).get("until patience", {}).get("from scratch"):
+        made["driple patience"] = lambda: _patience(scratch)
     sources = sorted({str(fit["source"]) for fit in studies.get("variants", {}).values()})
     made |= {f"variants {source}": partial(_variants, studies["variants"], source) for source in sources}
     return made | {
         name: lambda split=split, those=those: _compared(scaledl, split, those)
         for name, (split, those) in named.items()
     }
+
+
+def _patience(fits: Mapping[str, Results]) -> Table:
+    """A row a setting, means over seeds: errors beside the ridge's and the constant's, and when a fit was best."""
+    by: dict[str, list[Results]] = {}
+    for key, one in fits.items():
+        by.setdefault(key.partition(" | ")[0], []).append(one)
+    names = ("after Driple", "ridge", "median of training")
+    rows = []
+    for setting, own in sorted(by.items()):
+        errors = (fmean(one["error"][name] for one in own) for name in names)
+        lower = (sum(one["error"][names[0]] < one["error"][name] for one in own) for name in names[1:])
+        best, epochs = ([one[what] for one in own] for what in ("best", "epochs"))
+        ended = sum(one["ended"] for one in own)
+        rows.append(
+            (setting, *(f"{e:.3f}" for e in errors), *(f"{n} of {len(own)}" for n in lower),
+             f"{min(best)} to {max(best)}", f"{min(epochs):,} to {max(epochs):,}", f"{ended} of {len(own)}")
+        )  # fmt: skip
+    return (
+        "setting",
+        *names,
+        "lower than the ridge",
+        "than the median",
+        "best epoch",
+        "epochs",
+        "ended by patience",
+    ), rows
 
 
 def _variants(found: Results, source: str) -> Table:

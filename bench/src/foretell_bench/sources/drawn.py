@@ -27,7 +27,7 @@ _TARGETS: Final = (STEP_TIME, JOB_TIME, DEVICE_TIME, MEMORY, HOST_TIME)  # the l
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drawn:
+class SourceRows:
     """Examples with a graph and a step time; blind ones are predicted, never fitted on."""
 
     source: str
@@ -35,26 +35,26 @@ class Drawn:
     blind: tuple[Example, ...] = ()
 
 
-Read = Callable[[Path, Say], Drawn]
+Read = Callable[[Path, Say], SourceRows]
 
 
 def _public(
     source: str, loader: Callable[..., Selection[Example]], opened: int, blind: int, data: Path, say: Say
-) -> Drawn:
+) -> SourceRows:
     """What is drawn next after the open rows is blind."""
     rows = loader(data, say, opened + blind).items
-    return Drawn(source=source, opened=_usable(rows[:opened]), blind=_usable(rows[opened:]))
+    return SourceRows(source=source, opened=_usable(rows[:opened]), blind=_usable(rows[opened:]))
 
 
-def _emulated(source: str, store: Path, say: Say) -> Drawn:
-    return Drawn(source=source, opened=_usable(host_jobs(store, say).items))
+def _emulated(source: str, store: Path, say: Say) -> SourceRows:
+    return SourceRows(source=source, opened=_usable(host_jobs(store, say).items))
 
 
-def _h200(source: str, store: Path, say: Say) -> Drawn:
-    return Drawn(source=source, opened=_usable(sources.h200_steps(store, say, 300, whole=True).items))
+def _h200(source: str, store: Path, say: Say) -> SourceRows:
+    return SourceRows(source=source, opened=_usable(sources.h200_steps(store, say, 300, whole=True).items))
 
 
-def _generated(source: str, store: Path, say: Say) -> Drawn:
+def _generated(source: str, store: Path, say: Say) -> SourceRows:
     """Networks that nobody named; those that are blind for the shipped model are blind here."""
     from foretell.store.store import Store
 
@@ -63,7 +63,7 @@ def _generated(source: str, store: Path, say: Say) -> Drawn:
     opened = [name for name in order if not is_blind(name)][:160]
     blind = [name for name in order if is_blind(name)][:120]
     found = (_usable(sources.h200_steps(store, say, only=some).items) for some in (opened, blind))
-    return Drawn(source=source, opened=next(found), blind=next(found))
+    return SourceRows(source=source, opened=next(found), blind=next(found))
 
 
 STORES: Final[Mapping[str, Read]] = MappingProxyType(
@@ -88,7 +88,7 @@ LEARNED_FROM: Final = frozenset(("h200",))  # by the shipped model: here a forec
 OPEN_LEARNED: Final = frozenset(("h200-generated",))  # its open rows, so that only its blind ones judge anybody
 
 
-def read(source: str, data: Path | None, stores: Path, say: Say = quiet) -> Drawn:
+def read(source: str, data: Path | None, stores: Path, say: Say = quiet) -> SourceRows:
     if source in STORES:
         return STORES[source](stores / source, say)
     if data is None:
@@ -99,8 +99,8 @@ def read(source: str, data: Path | None, stores: Path, say: Say = quiet) -> Draw
 def key_of(example: Example) -> str:
     """What a row says and what was measured of it, in a few letters."""
     query = example.query
-    said = [query.architecture, str(query.plan), str(query.cluster), query.batch, sorted(query.settings.items())]
-    text = json.dumps([*said, sorted(example.measured.items())])
+    parts = [query.architecture, str(query.plan), str(query.cluster), query.batch, sorted(query.settings.items())]
+    text = json.dumps([*parts, sorted(example.measured.items())])
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
@@ -110,7 +110,7 @@ def seal(examples: Sequence[Example]) -> dict[str, Any]:
     return {"rows": len(keys), "sha256": hashlib.sha256("\n".join(keys).encode()).hexdigest()}
 
 
-def check(drawn: Drawn, seals: Path) -> None:
+def check(drawn: SourceRows, seals: Path) -> None:
     """Refuses blind rows that are not those that were drawn before anything was compared."""
     known = json.loads(seals.read_text()).get(drawn.source)
     if drawn.blind and known != seal(drawn.blind):

@@ -130,6 +130,9 @@ def driple(
     forecasts: Annotated[bool, typer.Option("--forecasts", help="Foretell and the median on the fits' rows.")] = False,
     h200: Annotated[int, typer.Option("--h200", metavar="N", help="Fit N rows of the H200 store instead.")] = 0,
     as_released: Annotated[bool, typer.Option("--as-released", help="100 groups, 50 rounds; needs a GPU.")] = False,
+    stacked: Annotated[
+        bool, typer.Option("--stacked", help="As released, until patience, all fits side by side on one GPU.")
+    ] = False,
     on: On = "cpu",
     batch: Annotated[int | None, typer.Option("--batch", metavar="N", help="Graphs in an update.")] = None,
     patience: Annotated[
@@ -142,8 +145,9 @@ def driple(
     show: Show = False,
 ) -> None:
     """Driple by setting: errors on unseen architectures, and what tailoring a network saves."""
+    from foretell_bench.studies.driple import patience as patience_study
     from foretell_bench.studies.driple import report
-    from foretell_bench.studies.driple.fits import data_of
+    from foretell_bench.studies.driple.fits import by_setting, data_of
     from foretell_bench.studies.driple.run import Options, Study, compare, fit_h200, run
 
     training = {"batch": batch, "patience": patience, "epochs": epochs, "labels": labels}
@@ -153,7 +157,13 @@ def driple(
     )  # fmt: skip
     path = out or RESULTS / ("driple.json" if data == "box" else f"driple-{data}.json")
     study = Study(path, data_of(data, stores).source)
-    if forecasts:
+    if stacked:
+        of = data_of(data, stores)
+        patience_study.run(
+            by_setting(of.read()), of, path, study.results.setdefault("until patience", {}), seeds=seeds,
+            seconds=seconds, on=on, say=note, keep=study.keep,
+        )  # fmt: skip
+    elif forecasts:
         compare(study, options)
     elif h200:
         fit_h200(study, options, h200)

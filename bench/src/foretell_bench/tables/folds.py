@@ -28,7 +28,7 @@ from foretell.methods.scaledl.layers import LayerSettings
 from foretell.methods.scaledl.network import NetworkSettings
 from foretell_bench.graphs import Say, quiet
 from foretell_bench.methods import COMPARED, compared
-from foretell_bench.sources.drawn import LEARNED_FROM, Drawn
+from foretell_bench.sources.drawn import LEARNED_FROM, SourceRows
 from foretell_bench.tables.splits import own_runs
 
 FOLDS: Final = 5
@@ -66,7 +66,7 @@ class Fit:
         return Task(self.source, self.method, self.seed, self.fold)
 
 
-def groups(drawn: Drawn) -> Callable[[Example], Hashable]:
+def groups(drawn: SourceRows) -> Callable[[Example], Hashable]:
     """What is left out together: architectures; where there are few of them, clusters, and else what runs on them."""
     ways: tuple[Callable[[Example], Hashable], ...] = (
         lambda e: e.query.architecture,
@@ -82,7 +82,7 @@ def dealt(names: Sequence[str], seed: int) -> dict[str, int]:
     return {name: int(place) % FOLDS for name, place in zip(sorted(names), order, strict=True)}
 
 
-def folds_of(drawn: Drawn, seed: int) -> tuple[list[int], list[int]]:
+def folds_of(drawn: SourceRows, seed: int) -> tuple[list[int], list[int]]:
     """Of the open rows, and of the blind ones."""
     group = groups(drawn)
     names = {repr(group(e)) for e in (*drawn.opened, *drawn.blind)}
@@ -92,7 +92,7 @@ def folds_of(drawn: Drawn, seed: int) -> tuple[list[int], list[int]]:
 
 
 def maker(source: str, name: str, seed: int) -> Method:
-    """The method with this seed, where it has one; the product with no model that has learned from the rows it is asked about."""
+    """The method with this seed, where it has one; the product with no model that has learned from the rows it is tested about."""
     made = compared(name)
     known = inspect.signature(made).parameters
     chosen: dict[str, Any] = {"seed": seed} if "seed" in known else {}
@@ -111,36 +111,36 @@ def tasks(sources: Sequence[str], methods: Sequence[str], seeds: int = SEEDS) ->
                 yield from (Task(source, method, seed, fold) for fold in range(FOLDS))
 
 
-def fit(loaded: Mapping[str, Drawn], task: Task) -> Fit:
+def fit(loaded: Mapping[str, SourceRows], task: Task) -> Fit:
     torch.set_num_threads(1)
     drawn = loaded[task.source]
     opened, blind = folds_of(drawn, task.seed)
-    asked = [i for i, fold in enumerate(opened) if fold == task.fold]
+    tested = [i for i, fold in enumerate(opened) if fold == task.fold]
     train = [e for e, fold in zip(drawn.opened, opened, strict=True) if fold != task.fold]
     if task.method in BLACK_BOX:
-        own, _ = own_runs(drawn.opened, asked)
-        train, asked = [drawn.opened[i] for i in sorted(own)], [i for i in asked if i not in own]
+        own, _ = own_runs(drawn.opened, tested)
+        train, tested = [drawn.opened[i] for i in sorted(own)], [i for i in tested if i not in own]
     hidden = [i for i, fold in enumerate(blind) if fold == task.fold]
     about: dict[str, Any] = {**task._asdict(), "trained": len(train)}
     began = time.process_time()
     try:
         made = maker(task.source, task.method, task.seed).fit(train)
         seconds = time.process_time() - began
-        queries = [drawn.opened[i].query for i in asked] + [drawn.blind[i].query for i in hidden]
+        queries = [drawn.opened[i].query for i in tested] + [drawn.blind[i].query for i in hidden]
         answers = made.predict(queries)
     except ForetellError as error:
         return Fit(**about, seconds=time.process_time() - began, opened={}, blind={}, why=str(error)[:300])
     values = [{t: answer.values[t] for t in TARGETS if t in answer.values} for answer in answers]
     found = (
         {i: v for i, v in zip(places, some, strict=True) if v}
-        for places, some in ((asked, values[: len(asked)]), (hidden, values[len(asked) :]))
+        for places, some in ((tested, values[: len(tested)]), (hidden, values[len(tested) :]))
     )
     why = "; ".join(sorted({answer.why for answer in answers if answer.why}))[:300]
     return Fit(**about, seconds=round(seconds, 3), opened=next(found), blind=next(found), why=why)
 
 
 def run(
-    loaded: Mapping[str, Drawn], save: Path, *, only: Sequence[str] = (), seeds: int = SEEDS, workers: int = 1,
+    loaded: Mapping[str, SourceRows], save: Path, *, only: Sequence[str] = (), seeds: int = SEEDS, workers: int = 1,
     longest: float = 1e9, say: Say = quiet,
 ) -> None:  # fmt: skip
     """Every fit that the file does not have; none is begun after `longest` seconds."""
@@ -157,7 +157,7 @@ def run(
         )
 
 
-def _fit_before(end: float, loaded: Mapping[str, Drawn], task: Task) -> Fit | None:
+def _fit_before(end: float, loaded: Mapping[str, SourceRows], task: Task) -> Fit | None:
     return fit(loaded, task) if time.monotonic() < end else None
 
 

@@ -2,7 +2,7 @@
 
 A row's error is its mean over seeds. A ratio is of two methods' mean errors over the rows that both answered with the same seeds;
 its interval is of a bootstrap that draws groups (architectures, or clusters where there are few of those), not rows, as rows of
-one group err together. A ratio of fewer than 30 rows is not told.
+one group err together. A ratio of fewer than 30 rows is not given.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from foretell.methods.protocol import STEP_TIME
+from foretell.methods.protocol import STEP_TIME, Example
 from foretell_bench.graphs import Say, quiet
-from foretell_bench.sources.drawn import SOURCES, Drawn, check
+from foretell_bench.sources.drawn import SOURCES, SourceRows, check
 from foretell_bench.sources.drawn import read as read_rows
 from foretell_bench.tables.folds import SEEDS, Fit, groups, line_of, read, run
 
@@ -103,8 +103,8 @@ class Folds:
             per_row[i].append(seed)
         for i, seeds in per_row.items():
             own = float(np.mean([found[i, seed] for seed in seeds]))
-            beside = 1.0 if over is None else float(np.mean([over[i, seed] for seed in seeds]))
-            sums[rows[i].group] += (own, beside)
+            other = 1.0 if over is None else float(np.mean([over[i, seed] for seed in seeds]))
+            sums[rows[i].group] += (own, other)
         table = np.array([sums[name] for name in sorted(sums)])
         drawn = np.random.default_rng(0).integers(len(table), size=(DRAWS, len(table)))
         totals = table[drawn].sum(1)
@@ -121,7 +121,7 @@ def together(found: Sequence[Range]) -> str:
     return f"{geometric_mean([one.value for one in found]):.2f}" if found else ""
 
 
-def pack(fits: Sequence[Fit], drawn: Sequence[Drawn], to: Path) -> None:
+def pack(fits: Sequence[Fit], drawn: Sequence[SourceRows], to: Path) -> None:
     """Everything into one file: what was measured, then every fit."""
     _write(fits, {one.source: _rows_of(one) for one in drawn}, to)
 
@@ -141,7 +141,7 @@ def run_all(
 ) -> None:  # fmt: skip
     """Every fit that the results do not have. One that is done is kept in a file beside them, so that a run can be stopped."""
     there = load(save) if save.exists() else Folds(fits=(), measured={})
-    loaded: dict[str, Drawn] = {}
+    loaded: dict[str, SourceRows] = {}
     for source in chosen or SOURCES:
         say(f"reading {source}")
         loaded[source] = read_rows(source, data, stores, say)
@@ -155,14 +155,15 @@ def run_all(
     going.unlink()
 
 
-def _rows_of(drawn: Drawn) -> dict[Part, Sequence[Measured]]:
-    group, parts = groups(drawn), (("opened", drawn.opened), ("blind", drawn.blind))
-    found: dict[Part, Sequence[Measured]] = {}
-    for part, rows in parts:
-        found[part] = [
+def _rows_of(drawn: SourceRows) -> dict[Part, Sequence[Measured]]:
+    group = groups(drawn)
+
+    def kept(rows: Sequence[Example]) -> list[Measured]:
+        return [
             Measured(group=str(group(e)), values={t: float(f"{v:.6g}") for t, v in e.measured.items()}) for e in rows
         ]
-    return found
+
+    return {"opened": kept(drawn.opened), "blind": kept(drawn.blind)}
 
 
 def load(path: Path) -> Folds:

@@ -1,9 +1,7 @@
 """Driple trained as its release trains, until a thousand epochs bring nothing better: learning curves, and what is beside it.
 
 All seeds of a setting, and all settings, are fitted side by side on a GPU (`stacked`). Beside them, on the same rows: the median
-of the training rows, and a ridge over three totals of the same graphs. A tailored network is as good as one from scratch once
-its error of validation stays within 5 % of the least that the other has: the first epoch of five in a row whose median does,
-looked for from the epoch before any update.
+of the training rows, and a ridge over three totals of the same graphs.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 from typing import Any, Final
 
 import numpy as np
@@ -32,13 +30,11 @@ from foretell_bench.studies.driple.fits import (
     scales,
     split,
 )
-from foretell_bench.studies.driple.stacked import Found, Given, fit_all
+from foretell_bench.studies.driple.stacked import Given, Outcome, fit_all
 
 Say = Callable[[str], None]
 Results = dict[str, Any]
 BATCH: Final = 64
-_WITHIN: Final = 1.05
-_IN_A_ROW: Final = 5
 _DENSE: Final = 100  # epochs that are kept each; later ones every tenth
 _RIDGE: Final = 1.0
 
@@ -87,19 +83,19 @@ def _given(rows: Rows, data: Data, path: Path, at: tuple[str, int], way: str) ->
 
 
 def _result(
-    one: Given, made: Found, rows: Sequence[Example], seed: int, data: Data, settings: DripleSettings
+    one: Given, made: Outcome, rows: Sequence[Example], seed: int, data: Data, settings: DripleSettings
 ) -> Results:
     train, test = split(rows, seed)
     scale = scales(train, data.targets)
     method = Driple(settings)
     method.fitted_ = {setting_of(test[0].query): made.fitted}
     predicted = [p.values for p in method.predict([e.query for e in test])]
-    beside = {
+    rivals = {
         "after Driple": predicted,
         "median of training": constant(train, test, scale),
         "ridge": ridge(train, test, scale),
     }
-    found = {name: errors(values, test, scale) for name, values in beside.items()}
+    found = {name: errors(values, test, scale) for name, values in rivals.items()}
     return {
         "rows": len(train), "test": len(test), "epochs": len(made.curve) - 1, "best": made.best_epoch, "ended": made.ended,
         "error": {name: round(error_of(by), 4) for name, by in found.items()}, "curve": thinned(made.curve),
@@ -122,16 +118,16 @@ def constant(train: Sequence[Example], test: Sequence[Example], scale: Mapping[s
 
 def ridge(train: Sequence[Example], test: Sequence[Example], scale: Mapping[str, float]) -> list[Values]:
     """Logarithms of a target, over those of three totals of the graph: ops, bytes that they write, batch."""
-    known, asked = (np.array([_totals(e) for e in rows]) for rows in (train, test))
+    known, wanted = (np.array([_totals(e) for e in rows]) for rows in (train, test))
     middle, spread = known.mean(0), np.maximum(known.std(0), 1e-9)
-    known, asked = ((table - middle) / spread for table in (known, asked))
+    known, wanted = ((table - middle) / spread for table in (known, wanted))
     answers: list[dict[str, float]] = [{} for _ in test]
     for target, largest in scale.items():
         have = [i for i, e in enumerate(train) if target in e.measured]
         logs = np.log([max(train[i].measured[target], 1e-6 * largest) for i in have])
         table = known[have]
         slopes = np.linalg.solve(table.T @ table + _RIDGE * np.eye(3), table.T @ (logs - logs.mean()))
-        for answer, log in zip(answers, asked @ slopes + logs.mean(), strict=True):
+        for answer, log in zip(answers, wanted @ slopes + logs.mean(), strict=True):
             answer[target] = float(np.exp(log))
     return list(answers)
 
@@ -141,34 +137,3 @@ def _totals(example: Example) -> list[float]:
     assert graph is not None
     written = sum(x.nbytes for op in graph.ops for x in op.signature.outputs)
     return [float(np.log(v)) for v in (len(graph.ops), max(written, 1), example.query.batch)]
-
-
-# How much sooner.
-
-
-def needed(curve: Sequence[Sequence[float]], level: float) -> int | None:
-    """Epochs until the error stays at most at a level; 0 where it is there before any update."""
-    for i in range(len(curve) - _IN_A_ROW + 1):
-        if median(error for _, error in curve[i : i + _IN_A_ROW]) <= level:
-            return int(curve[i][0])
-    return None
-
-
-def times_fewer(results: Results, way: str) -> list[float]:
-    """Of each fit: epochs from scratch over those of a tailored network, at least one each; 0 where it never is as good."""
-    found = []
-    for key, one in results.get(way, {}).items():
-        scratch = results[SCRATCH][key]["curve"]
-        level = _WITHIN * min(error for _, error in scratch)
-        own, whole = needed(one["curve"], level), needed(scratch, level)
-        found.append(0.0 if own is None else max(whole or 1, 1) / max(own, 1))
-    return found
-
-
-def ratios(results: Results, over: str) -> list[float]:
-    """Driple's error over another's, fit by fit."""
-    return [one["error"]["after Driple"] / one["error"][over] for one in results.get(SCRATCH, {}).values()]
-
-
-def mean_error(results: Results, way: str, name: str) -> float:
-    return fmean(one["error"][name] for one in results[way].values())

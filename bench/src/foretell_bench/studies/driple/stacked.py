@@ -31,7 +31,7 @@ _GROUPS_TAKEN: Final = 0.8  # of the fits that are stacked still go on: with few
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """One fit: what it learns from, what it is asked in the end, and what it is tailored from."""
+    """One fit: what it learns from, what it is question in the end, and what it is tailored from."""
 
     train: Sequence[Example]
     test: Sequence[Example]
@@ -41,7 +41,7 @@ class Given:
 
 
 @dataclass(slots=True, kw_only=True)
-class Found:
+class Outcome:
     """What became of a fit."""
 
     curve: list[float] = field(
@@ -74,10 +74,10 @@ class _Batch:
 
 def fit_all(
     given: Sequence[Given], settings: DripleSettings, *, seconds: float = 1e9, say: Say = lambda text: None
-) -> list[Found]:
+) -> list[Outcome]:
     """Until all have ended by patience, or time is up; the weights of each one's best epoch stay."""
     methods = [Driple(replace(settings, seed=one.seed)) for one in given]
-    found = [Found(fitted=m.beginning(one.train, one.known, one.tune)) for m, one in zip(methods, given, strict=True)]
+    found = [Outcome(fitted=m.beginning(one.train, one.known, one.tune)) for m, one in zip(methods, given, strict=True)]
     parts = [parted(one.train, settings.validated) for one in given]
     generators = [np.random.default_rng(one.seed) for one in given]
     orders = [[seen[i] for i in g.permutation(len(seen))] for g, (seen, _) in zip(generators, parts, strict=True)]
@@ -159,7 +159,7 @@ def _learns(network: Network, name: str) -> bool:
     return dict(network.named_parameters())[name].requires_grad
 
 
-def _stacked(methods: Sequence[Driple], found: Sequence[Found], rows: Sequence[Sequence[Example]]) -> _Batch:
+def _stacked(methods: Sequence[Driple], found: Sequence[Outcome], rows: Sequence[Sequence[Example]]) -> _Batch:
     parts = [_one(method, f.fitted, some) for method, f, some in zip(methods, found, rows, strict=True)]
     return _Batch(*(_padded([getattr(part, n) for part in parts], _FILL.get(n, 0.0)) for n in _Batch.__slots__))
 
@@ -268,8 +268,8 @@ def _pooled(weights: Mapping[str, Tensor], state: Tensor, batch: _Batch, reading
         i, f, g, o = gates.chunk(4, 2)
         memory = torch.sigmoid(f) * memory + torch.sigmoid(i) * torch.tanh(g)
         query = torch.sigmoid(o) * torch.tanh(memory)
-        asked = query.reshape(fits * graphs, width, 1)
-        shares = torch.softmax(torch.bmm(nodes, asked)[..., 0] + nowhere, dim=1)
+        question = query.reshape(fits * graphs, width, 1)
+        shares = torch.softmax(torch.bmm(nodes, question)[..., 0] + nowhere, dim=1)
         heard = torch.bmm(shares[:, None], nodes)[:, 0].reshape(fits, graphs, width)
         pooled = torch.cat([query, heard], dim=2)
     return pooled
