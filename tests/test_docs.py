@@ -37,7 +37,8 @@ ROOT = Path(__file__).parents[1]
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
 NOTES = sorted((ROOT / "bench" / "notes").rglob("*.md"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS, *NOTES]
-MEASURING = ("adapting.md", "campaigns.md", "choosing.md", "hosts.md", "measuring.md")  # pages that time this machine
+# Pages that time this machine.
+MEASURING = ("adapting.md", "campaigns.md", "choosing.md", "hosts.md", "measuring.md", "methods.md")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
 COMMAND = re.compile(r"^\$ foretell (.*)\n((?:(?!\$ ).*\n)*)", flags=re.MULTILINE)
 FACT = re.compile(r"<!-- (\w+) -->([\d,]+)<!-- -->")
