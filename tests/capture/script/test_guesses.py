@@ -410,3 +410,53 @@ def test_weights_of_classes_and_what_is_expanded_show_their_shapes(script: Write
     (listed,) = [c.text for c in graph.caveats if c.code == "fake-data"]
     assert "array /none/balance.npy (21)" in listed
     assert "array given of __getitem__ in train.py (32)" in listed
+
+
+STEP = """
+        model = MODEL.cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for x, y in torch.utils.data.DataLoader(Rows(), 4):
+            nn.functional.mse_loss(model(x.float().cuda()), y.float().cuda()).backward()
+            optimizer.step(); optimizer.zero_grad()
+"""
+
+
+def test_arrays_of_one_file_come_apart_where_one_is_larger(script: Write) -> None:
+    text = """
+        import numpy as np, torch
+        from torch import nn
+
+        class Rows(torch.utils.data.Dataset):
+            file = np.load("/none/x3.npz")
+            def __len__(self):
+                return len(self.file["lr"])
+            def __getitem__(self, i):
+                return self.file["lr"][i][None, :, :], self.file["hr"][i][None, :, :]
+    """
+    model = "nn.Sequential(nn.Conv2d(1, 9, 3, padding=1), nn.PixelShuffle(3))"
+    graph = foretell.capture_graph(script(text + STEP.replace("MODEL", model), fake_data=True))
+    assert graph.facts.inputs == (4, 1, 61, 67)
+
+
+def test_pictures_made_of_arrays_have_three_channels(script: Write) -> None:
+    text = """
+        import pickle, numpy as np, torch
+        from PIL import Image
+        from torch import nn
+
+        class Rows(torch.utils.data.Dataset):
+            def __init__(self):
+                with open("/none/small.pickle", "rb") as file:
+                    pack = pickle.load(file)
+                data = pack["data"].parts_that_it_has_not
+                data = [Image.fromarray(x) for x in data]
+                self.data = data
+            def __len__(self):
+                return len(self.data)
+            def __getitem__(self, i):
+                x = torch.from_numpy(np.array(self.data[i].resize((32, 32)))).permute(2, 0, 1)
+                return x, torch.zeros(8, 32, 32)
+    """
+    model = "nn.Conv2d(3, 8, 3, padding=1)"
+    graph = foretell.capture_graph(script(text + STEP.replace("MODEL", model), fake_data=True))
+    assert graph.facts.inputs == (4, 3, 32, 32)

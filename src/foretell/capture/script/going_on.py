@@ -228,7 +228,9 @@ def _how(value: ast.expr) -> str:
     """What gives the value: the function that is called last, or the kind of what is written."""
     if isinstance(value, ast.Call):
         return ast.unparse(value.func)
-    kinds = {ast.ListComp: "[]", ast.List: "[]", ast.Dict: "{}", ast.DictComp: "{}", ast.JoinedStr: "str"}
+    if isinstance(value, ast.ListComp):
+        return f"[{_how(value.elt)}]"
+    kinds = {ast.List: "[]", ast.Dict: "{}", ast.DictComp: "{}", ast.JoinedStr: "str"}
     return kinds.get(type(value), "")
 
 

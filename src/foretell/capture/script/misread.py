@@ -15,7 +15,7 @@ from foretell.capture.script.ended import Ended
 from foretell.capture.script.guesses import COLUMNS, Guesses
 from foretell.capture.script.meant import SIDES, sides_meant
 from foretell.capture.script.prose import PROSE, QUOTED_WORD, TEXT
-from foretell.capture.script.shapes import LARGER, arrays, free_primes, is_made_up, replaced
+from foretell.capture.script.shapes import LARGER, arrays, is_made_up, picture_of, replaced
 
 _NUMBERS: Final = re.compile(r"invalid literal for int|could not convert string to float")
 _NO_NUMBERS: Final = re.compile(r"could not convert string|type numpy\.object_|unsupported operand|not supported for")
@@ -78,10 +78,8 @@ def arrays_of_pictures(ended: Ended, guesses: Guesses) -> dict[str, Any]:
         array = frame.f_locals.get(_PICTURES.get(code.co_name, ""))
         about = getattr(array, "about", None)
         if isinstance(array, np.ndarray) and about in guesses.made:
-            shape = guesses.made[about]["shape"]
-            before = shape[: max(len(shape) - array.ndim, 0)]
-            sides = [*shape[len(before) :], *free_primes(guesses)][:2]
-            return {about: {"shape": [*before, *sides, 3], "dtype": "uint8"}}
+            before = max(len(guesses.made[about]["shape"]) - array.ndim, 0)
+            return {about: picture_of(guesses, about, before)}
         at = at.tb_next
     return {}
 

@@ -23,8 +23,8 @@ from foretell.capture.script.misread import (
     tables_of_numbers,
 )
 from foretell.capture.script.set_aside import set_aside
-from foretell.capture.script.shapes import arrays, ranked, replaced, with_rank
-from foretell.capture.script.taking import contradictions, taken_apart
+from foretell.capture.script.shapes import apart, arrays, ranked, replaced, with_rank
+from foretell.capture.script.taking import contradictions, indexed, taken_apart
 from foretell.capture.script.unread import frames_in, unread
 
 _NAMES: Final = 2048  # of a table, that are used
@@ -57,12 +57,12 @@ def _refused_tensors(ended: Ended, guesses: Guesses) -> _Shown:
     if not arrays(guesses):
         return {}
     for frame, line in frames_of(ended.error):
-        for given in (*contradictions(frame), *taken_apart(frame, line)):
+        for given in (*contradictions(frame), *taken_apart(frame, line), *indexed(frame, line, ended.error)):
             shown: _Shown = {}
             if given.more:
                 shown = ranked(guesses, given.shape, given.more)
             for got, wanted in given.extents:
-                shown |= replaced(guesses, got, wanted)
+                shown |= apart(guesses, got, wanted) or replaced(guesses, got, wanted)
             if any(guesses.is_new(what, value) for what, value in shown.items()):
                 return shown
     return {}

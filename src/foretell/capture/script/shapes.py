@@ -88,6 +88,33 @@ def replaced(guesses: Guesses, got: int, wanted: int) -> dict[str, Any]:
     }
 
 
+def picture_of(guesses: Guesses, about: str, before: int) -> dict[str, Any]:
+    """The array with bytes of three channels, which come last, after as many dimensions."""
+    shape = guesses.made[about]["shape"]
+    sides = [*shape[before:], *(prime for prime in free_primes(guesses) if prime not in shape)][:2]
+    return {"shape": [*shape[:before], *sides, 3], "dtype": "uint8"}
+
+
+def apart(guesses: Guesses, got: int, wanted: int) -> dict[str, Any]:
+    """Of arrays that were taken to have the same extent, and that lead to two which differ: all but the first with one of their own."""
+    for extent in PRIMES:
+        holders = [about for about, made in arrays(guesses).items() if extent in made["shape"]]
+        if got % extent == 0 and wanted % extent == 0 and len(holders) > 1:
+            own = free_primes(guesses)[0]
+            made = arrays(guesses)
+            return {
+                about: {**made[about], "shape": [own if n == extent else n for n in made[about]["shape"]]}
+                for about in holders
+                if _part_of(about) != _part_of(holders[0])
+            }
+    return {}
+
+
+def _part_of(about: str) -> str:
+    """What an array is called in its file."""
+    return about.rpartition(": ")[2]
+
+
 def _factors(number: int, count: int) -> list[int]:
     """As many, which are as near to each other as they can be."""
     if count == 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import linecache
 import math
+import re
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -133,6 +134,16 @@ def taken_apart(frame: types.FrameType, line: int) -> Iterator[Given]:
             tensor = frame.f_locals.get(value.value.id) if isinstance(value.value, ast.Name) else None
             if isinstance(tensor, torch.Tensor) and tensor.dim() != len(target.elts):
                 yield Given(shape=tuple(tensor.shape), more=len(target.elts) - tensor.dim())
+
+
+def indexed(frame: types.FrameType, line: int, error: BaseException) -> Iterator[Given]:
+    """Of a line that gives a tensor more indices than it has dimensions."""
+    if not isinstance(error, IndexError) or "too many indices for tensor" not in str(error):
+        return
+    text = linecache.getline(frame.f_code.co_filename, line)
+    for name, value in frame.f_locals.items():
+        if isinstance(value, torch.Tensor) and value.dim() and re.search(rf"\b{re.escape(name)}\[", text):
+            yield Given(shape=tuple(value.shape), more=1)
 
 
 def _compared(shape: tuple[int, ...], wanted: tuple[int, ...]) -> Iterator[Given]:

@@ -173,8 +173,8 @@ class _Makes:
             return Document() if last == "load" else Record()
         if last.endswith("split"):
             return Line(f"{0:05}").split(" ")
-        if how == "[]":
-            element = self._of(frame, name.removesuffix("s"), "")
+        if how.startswith("["):
+            element = self._of(frame, name.removesuffix("s"), how[1:-1])
             return [element] * (_FEW if reads_one_sample(frame) else _ROWS)
         if not how.startswith(("torch.", "np.", "numpy.")):
             if name.lower() in _SIDES:

@@ -8,6 +8,7 @@ from foretell.capture.script.pretend.files import (
     downloads,
     frames,
     numbers,
+    of_arrays,
     pictures,
     solids,
     sounds,
@@ -31,7 +32,7 @@ def install(session: Session) -> None:
     contents = Contents(session)
     contents.apply()
     MissingFolders(session).apply()
-    for kind in (numbers, checkpoints, pictures, solids, frames, sounds, stores):
+    for kind in (numbers, checkpoints, pictures, solids, frames, sounds, stores, of_arrays):
         kind.install(session)
     downloads.install(session, contents)
     once_imported("pandas", lambda module: tables.install(session, module))
