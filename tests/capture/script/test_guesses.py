@@ -431,7 +431,7 @@ def test_arrays_of_one_file_come_apart_where_one_is_larger(script: Write) -> Non
             def __len__(self):
                 return len(self.file["lr"])
             def __getitem__(self, i):
-                return self.file["lr"][i][None, :, :], self.file["hr"][i][None, :, :]
+                return np.expand_dims(self.file["lr"][i], 0), np.expand_dims(self.file["hr"][i], 0)
     """
     model = "nn.Sequential(nn.Conv2d(1, 9, 3, padding=1), nn.PixelShuffle(3))"
     graph = foretell.capture_graph(script(text + STEP.replace("MODEL", model), fake_data=True))
