@@ -115,6 +115,52 @@ def test_norms_are_taken_apart_as_on_a_gpu() -> None:
     assert not any("aten.neg" in str(s.argument("of")) for s in forward)
 
 
+class Filters(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.norm, self.other = nn.Conv2d(3, 128, 3), nn.BatchNorm2d(128), nn.Conv2d(128, 128, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = self.other(nn.functional.relu(self.norm(self.one(x))))
+        return made
+
+
+def test_gradients_of_convolutions_lie_as_the_forward_pass_lays_out() -> None:
+    """Channels last, as the compiler has it for a GPU: nothing is copied to where it was traced."""
+    graph = foretell.capture_graph(replace(block(), model=Filters, batch=lambda: torch.randn(8, 3, 16, 16)))
+    convolved = [op.signature for op in graph.ops if op.signature.name == "aten.convolution"]
+    assert all(out.is_channels_last for s in convolved for out in s.outputs)
+    gradients = [op.signature for op in graph.ops if op.signature.name == "aten.convolution_backward"]
+    assert len(gradients) == 2
+    assert all(x.is_channels_last for s in gradients for x in s.inputs[:3])
+    copied = [s for s in graph.signatures if s.name == FUSED and "convolution_backward" in str(s.argument("of"))]
+    assert not any(len(s.inputs) == 1 and s.argument("operations") == 0 for s in copied)
+
+
+class Scattered(nn.Module):
+    """Writes by indices, parts of a whole, and a constant."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.Linear(64, 16)
+        self.rows = nn.ModuleList(nn.EmbeddingBag(50, 16) for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        places = torch.arange(32) % 10
+        made = self.up(x)
+        most = torch.zeros(10, 16).scatter_reduce(0, places[:, None].expand(-1, 16), made, "amax", include_self=False)
+        added = torch.zeros(10, 16).index_put((torch.tensor([1, 2, 3] * 4),), made[:12], accumulate=True)
+        whole = torch.stack([made, *(row(places[:, None]) for row in self.rows)], 1)
+        return most.sum() + added.square().sum() + whole.square().sum()
+
+
+def test_writes_by_indices_and_into_parts_are_followed() -> None:
+    graph = foretell.capture_graph(replace(block(), model=Scattered))
+    assert graph.is_compiled
+    assert "compile-not-modelled" not in {caveat.code for caveat in graph.caveats}
+    assert "aten.scatter_reduce_" in {op.signature.name for op in graph.ops}
+
+
 class Products(nn.Module):
     """What is added to the first product is read by nobody else."""
 

@@ -32,6 +32,7 @@ def prepare() -> None:
     answer_as_target()
     decide_as_on_a_gpu()
     FakeTensorMode.__torch_dispatch__ = disable_dynamo(_on_the_host(FakeTensorMode.__torch_dispatch__))  # type: ignore[method-assign]
+    torch.Tensor.__deepcopy__ = _keeping_constants(torch.Tensor.__deepcopy__)  # type: ignore[method-assign]
     torch._dynamo.reset()
 
 
@@ -82,6 +83,11 @@ def _on_the_host(dispatch: Any) -> Any:
         return dispatch(self, func, types, args, kwargs)
 
     return __torch_dispatch__
+
+
+def _keeping_constants(copied: Any) -> Any:
+    """Graphs are copied with their constants, which cannot be under a fake mode; nobody writes them."""
+    return lambda tensor, memo: tensor if TracingContext.try_get() is not None else copied(tensor, memo)
 
 
 def _traces() -> bool:
