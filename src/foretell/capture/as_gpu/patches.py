@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import torch
@@ -45,6 +46,20 @@ def restore(since: int = 0) -> None:
 def put_back(since: int = 0) -> None:
     for owner, name, _, replacement in _replaced[since:]:
         setattr(owner, name, replacement)
+
+
+@contextmanager
+def constructors_of_torch() -> Iterator[None]:
+    """Functions of torch itself as they were, for a compiler that makes tensors on the device it is asked for."""
+    names = {name: getattr(torch, name) for owner, name, _, _ in _replaced if owner is torch}
+    for owner, name, original, _ in reversed(_replaced):
+        if owner is torch:
+            setattr(torch, name, original)
+    try:
+        yield
+    finally:
+        for name, function in names.items():
+            setattr(torch, name, function)
 
 
 def apply() -> None:

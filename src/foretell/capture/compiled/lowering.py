@@ -21,6 +21,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from foretell.capture.as_gpu.devices import ACCELERATORS
+from foretell.capture.as_gpu.patches import constructors_of_torch
 from foretell.capture.compiled.nodes import schedule_of
 from foretell.capture.compiled.recorder import CompiledRecorder, Launcher
 from foretell.capture.compiled.target import CUDA
@@ -79,6 +80,7 @@ def _lowered(gm: torch.fx.GraphModule, inputs: Sequence[Any], is_backward: bool,
         V.set_graph_handler(graph),
         V.set_extern_kernel_nodes([]),
         V.set_debug_handler(DebugContext()),
+        constructors_of_torch(),
     ):
         graph.run(*moved)
         _tell_strides(graph)
