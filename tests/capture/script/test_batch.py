@@ -59,6 +59,16 @@ train = torch.arange(140).cuda()
 def one_step(step):
     return F.nll_loss(F.log_softmax(torch.spmm(adjacency, model(x)), 1)[train], y[train])
 """
+BY_EDGES = """
+model = nn.Linear(16, 7).cuda()
+x, edges, y = torch.randn(270, 16).cuda(), torch.zeros(2, 1300, dtype=torch.int64).cuda(), torch.zeros(270, dtype=torch.int64).cuda()
+train = torch.arange(140).cuda()
+def one_step(step):
+    h = model(x)
+    at = edges[1].unsqueeze(-1).expand(-1, 7)
+    out = torch.zeros_like(h).scatter_add(0, at, h.index_select(0, edges[0]))
+    return F.cross_entropy(out.index_select(0, train), y.index_select(0, train))
+"""
 VIEWS = """
 class Pairs(Dataset):
     def __len__(self): return 1000
@@ -163,6 +173,7 @@ def one_step(step):
         pytest.param(RESIDENT, 48, None, "", id="chosen on the device"),
         pytest.param(SLICED, 24, None, "", id="sliced on the device"),
         pytest.param(WHOLE_GRAPH, 270, None, "a whole data set or graph", id="whole graph"),
+        pytest.param(BY_EDGES, 270, None, "a whole data set or graph", id="whole graph by its edges"),
         pytest.param(VIEWS, 12, None, "", id="views"),
         pytest.param(PICTURES, 3, None, "", id="list of pictures"),
         pytest.param(MADE_BATCHES, 20, None, "", id="data set of batches"),

@@ -101,6 +101,9 @@ def _by_shapes(consumed: Consumed) -> Batch:
     if not any(len(s.shape) > 1 for s in arrived) and resident:
         rows = {s.samples for s in arrived}
         arrived = [s for s in resident if s.samples in rows]  # chosen before, or it sees all that lies there
+    measured = [s for s in resident if not s.is_integer]
+    if measured and all(s.is_integer and s.kind == "chosen" for s in arrived):
+        arrived, resident = [], measured  # edges of a graph, which choose among its nodes
     sources = arrived or resident or list(consumed.sources)
     if not sources:
         return _batch(consumed, None, "no input of the losses is known")
