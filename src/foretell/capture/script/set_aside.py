@@ -28,7 +28,7 @@ from foretell.sources.offline import refusal_in
 
 SET_ASIDE: Final = "statements that are set aside"  # what the guess about them is called
 FIRST_WORDS: Final = "what the first statement that was set aside has said"
-_MOST: Final = 8  # statements
+_STATEMENTS: Final = 8  # statements
 _FATAL: Final = (SyntaxError, NameError, NotImplementedError, MemoryError, RecursionError, torch.OutOfMemoryError)
 _MAKES: Final = re.compile(
     r"model|net(work)?s?\b|module|encoder|decoder|backbone|generator|discriminator|critic|actor|agent|polic|teacher|student|"
@@ -48,7 +48,7 @@ def set_aside(ended: Ended, guesses: Guesses) -> dict[str, Any]:
     """The innermost statement of the script's that failed, where it is one that no step needs."""
     known: list[Any] = guesses.known.get(SET_ASIDE, [])
     error = ended.error
-    if not ended.script.fake_data or isinstance(error, _FATAL) or len(known) >= _MOST or refusal_in(error):
+    if not ended.script.fake_data or isinstance(error, _FATAL) or len(known) >= _STATEMENTS or refusal_in(error):
         return {}
     if isinstance(error, ForetellError) and not isinstance(error, MissingError):
         return {}

@@ -43,9 +43,9 @@ def install(session: Session) -> None:
             _SESSION[0].lacking.append(refusal)
         return found
 
-    said: dict[str, str] = session.guesses.known.get(BROKEN, {})
-    if said:
-        replace_broken(frozenset(said), lambda name: Absent(name, said[name]))
+    refused: dict[str, str] = session.guesses.known.get(BROKEN, {})
+    if refused:
+        replace_broken(frozenset(refused), lambda name: Absent(name, refused[name]))
     provide(is_absent, lambda name: Absent(name, refusals.get(name, "")))
 
 
