@@ -64,7 +64,6 @@ _SOFTWARE: Final[Mapping[str, Mapping[str, str]]] = {
     "InternEvo": {"internevo": "2023-07"},
 }
 _PICTURES: Final = re.compile(r"about (\d+) × (\d+) after resizing")  # sides of what ran, where a row has one
-_OVER_ROCE: Final = ("InternEvo",)  # whose document says so, where rows have InfiniBand of the same rate
 _BOARDS: Final = {"A800": ("a100-80g-sxm", "a800-80g-sxm"), "H800": ("h100-sxm", "h800-sxm")}  # as written → as run
 
 
@@ -174,8 +173,6 @@ def _who(row: Row) -> str | None:
 def _cluster(row: Row) -> str:
     """Boards whose links are cut down are written as their siblings; notes say where it was one of them."""
     text = str(row["cluster"])
-    if row["source"] in _OVER_ROCE:
-        text = text.replace("@ib-", "@roce-")
     for name, (written, run) in _BOARDS.items():
         text = text.replace(written, run) if name in _notes(row) else text
     return text
