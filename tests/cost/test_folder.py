@@ -24,12 +24,13 @@ MIDDLE = "h200-2026.11.2"
 THIRD = "h200-2026.11.3"
 FOURTH = "h200-2026.11.4"
 FIFTH = "h200-2026.11.5"
-BEFORE = "h200-2026.11.6"
+SIXTH = "h200-2026.11.6"
+BEFORE = "h200-2026.11.7"
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for name in (FIRST, MIDDLE, THIRD, FOURTH, FIFTH, BEFORE, DEFAULT):
+    for name in (FIRST, MIDDLE, THIRD, FOURTH, FIFTH, SIXTH, BEFORE, DEFAULT):
         shutil.copytree(SHIPPED / name, tmp_path / name)
     return tmp_path / DEFAULT
 
@@ -42,11 +43,11 @@ def inherit(folder: Path, name: object) -> None:
 def test_the_default_model_inherits_what_did_not_change(folder: Path) -> None:
     assert versions(folder) == (
         folder,
-        *(folder.parent / name for name in (BEFORE, FIFTH, FOURTH, THIRD, MIDDLE, FIRST)),
+        *(folder.parent / name for name in (BEFORE, SIXTH, FIFTH, FOURTH, THIRD, MIDDLE, FIRST)),
     )
     assert not (folder / "calibration.json").exists()
     assert file_of(folder, "calibration.json") == folder.parent / FIRST / "calibration.json"
-    assert file_of(folder, "operators.safetensors") == folder.parent / BEFORE / "operators.safetensors"
+    assert file_of(folder, "operators.safetensors") == folder.parent / SIXTH / "operators.safetensors"
     assert file_of(folder, FUSED_FILE) == folder / FUSED_FILE
     assert file_of(folder, "other_devices.json") == folder.parent / FOURTH / "other_devices.json"
     assert file_of(folder, ATTAINED) == folder.parent / THIRD / ATTAINED
@@ -55,7 +56,7 @@ def test_the_default_model_inherits_what_did_not_change(folder: Path) -> None:
 
 def test_models_of_all_versions_are_read() -> None:
     """The first has the errors on other devices and what trainers add under names of their own."""
-    assert {FIRST, MIDDLE, THIRD, FOURTH, FIFTH, BEFORE, DEFAULT} <= set(names())
+    assert {FIRST, MIDDLE, THIRD, FOURTH, FIFTH, SIXTH, BEFORE, DEFAULT} <= set(names())
     old, new = load_model(FIRST), load_model(DEFAULT)
     assert other_devices_of(old) == other_devices_of(load_model(THIRD))
     first, second = jobs_of(old), jobs_of(new)
@@ -65,19 +66,23 @@ def test_models_of_all_versions_are_read() -> None:
     assert old.generations == new.generations
 
 
-def test_the_default_differs_from_the_version_before_in_compiled_steps_and_software_alone() -> None:
+def test_the_default_differs_from_the_version_before_in_compiled_steps_alone() -> None:
     assert {path.name for path in (SHIPPED / DEFAULT).iterdir()} == {
-        "card.json", "checksums.json", "fused.safetensors", "fused_spreads.safetensors", "host.json", "software.json"
+        "card.json", "checksums.json", "fused.safetensors", "fused_spreads.safetensors", "host.json"
     }  # fmt: skip
     plain = [dataclasses.asdict(load_model(name).host) for name in (BEFORE, DEFAULT)]
     assert {name for name, cost in plain[1].items() if cost != plain[0][name]} == {
-        "launched", "entered", "given", "entering"
+        "launched", "whole", "given", "entering"
     }  # fmt: skip
 
 
 def test_a_folder_named_by_its_whole_path_is_read_again_once_it_has_changed(folder: Path) -> None:
     name = str(folder.resolve())
+    shutil.copy(folder.parent / BEFORE / "software.json", folder)
+    seal(folder)
     assert load_model(name).older_software.times
+    (folder.parent / BEFORE / "software.json").unlink()
+    seal(folder.parent / BEFORE)
     (folder / "software.json").unlink()
     seal(folder)
     assert not load_model(name).older_software.times
