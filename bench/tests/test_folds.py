@@ -122,7 +122,7 @@ def test_an_interval_is_wider_where_groups_differ() -> None:
 def test_tables_say_each_method_over_ours() -> None:
     heads, rows = ratios(a_comparison(), "opened")
     assert heads[-1] == "s"
-    assert rows == [("other", "2.00", "1 of 1", "0", "2.00 (2.00 to 2.00)")]
+    assert rows == [("other", "2.00", "1 of 1", "0", "2.00 (2.00–2.00)")]
     _, table = errors(a_comparison(), "opened")
     assert table[0][0] == "foretell"
-    assert table[1][1].startswith("20.0% (20.0% to 20.0%, 39 rows")
+    assert table[1][1] == "20.0% (20.0–20.0) †"

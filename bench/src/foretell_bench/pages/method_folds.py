@@ -24,14 +24,20 @@ def folds_tables(found: Folds) -> dict[str, Callable[[], Table]]:
 
 
 def errors(found: Folds, part: Part) -> Table:
-    """Mean error of step time; below it how many rows, and seeds."""
+    """Mean error of step time; † marks those that did not answer all rows."""
     sources = _sources(found, part)
     rows = []
     for method in _methods(found):
         cells = [found.mean(source, method, part) for source in sources]
         if any(cells):
             rows.append(
-                (method, *(_shown(cell, found, source, part) for cell, source in zip(cells, sources, strict=True)))
+                (
+                    method,
+                    *(
+                        _shown(cell, len(found.measured[source][part]))
+                        for cell, source in zip(cells, sources, strict=True)
+                    ),
+                )
             )
     return ("method", *(f"{source} ({len(found.measured[source][part])})" for source in sources)), rows
 
@@ -52,15 +58,13 @@ def ratios(found: Folds, part: Part) -> Table:
 
 
 def _ratio(cell: Range | None) -> str:
-    return "–" if cell is None else f"{cell.value:.2f} ({cell.low:.2f} to {cell.high:.2f})"
+    return "–" if cell is None else f"{cell.value:.2f} ({cell.low:.2f}–{cell.high:.2f})"
 
 
-def _shown(cell: Range | None, found: Folds, source: str, part: Part) -> str:
+def _shown(cell: Range | None, every: int) -> str:
     if cell is None:
         return "–"
-    every = len(found.measured[source][part])
-    some = "" if cell.rows == every else f", {cell.rows} rows"
-    return f"{cell.value:.1%} ({cell.low:.1%} to {cell.high:.1%}{some}; {cell.seeds} seed{'s' * (cell.seeds > 1)})"
+    return f"{cell.value:.1%} ({100 * cell.low:.1f}–{100 * cell.high:.1f})" + " †" * (cell.rows < every)
 
 
 def _sources(found: Folds, part: Part) -> list[str]:
