@@ -45,6 +45,7 @@ _EXACT: Final = 1e-3  # an error that counts as none
 _SEEN: Final = 0.02  # a smaller share of a residual model is none
 _TEMPER: Final = 0.5  # of the steps count as if nothing of them was known from the others
 _SIMPLE: Final = 0.1  # e-folds by which one level more is less likely, before anything was measured
+_STRANGER: Final = 50.0  # levels that it counts as, to know nothing of a profile that was given to start from
 _LEVEL: Final = 0.9  # of an interval
 
 
@@ -258,7 +259,11 @@ def _choose(
         return _Chosen(candidates=candidates, fitted=whole, weights=nothing, smooth=0.0, missed=[alone], before=alone)
     trials = [_Trials(candidates, responses, measured, way, whole) for way in ways]
     by_candidate = [[each.alone(place) for each in trials] for place in range(len(candidates))]
-    weights = _weights(by_candidate, [len(form.levels) for form, _ in candidates])
+    started = any(start is not None for _, start in candidates)
+    alone = [_STRANGER * (started and start is None) for _, start in candidates]
+    weights = _weights(
+        by_candidate, [len(form.levels) + more for (form, _), more in zip(candidates, alone, strict=True)]
+    )
     without, smoothed = ([each.mixed(weights, smooth) for each in trials] for smooth in (0.0, 1.0))
     smooth = float(_weights([without, smoothed], [0, 0])[1])
     smooth = smooth if smooth > _SEEN else 0.0
@@ -301,7 +306,7 @@ class _Trials:
         return found
 
 
-def _weights(missed: Sequence[Sequence[Floats]], levels: Sequence[int]) -> Floats:
+def _weights(missed: Sequence[Sequence[Floats]], levels: Sequence[float]) -> Floats:
     """How likely each is, if errors scatter as Laplace has it: by the mean of them to the power of how many there are, for each
     way of leaving steps out; two ways count half each. Every level that it has makes it less likely before that."""
     means = np.array([[max(float(np.abs(way).mean()), _EXACT) for way in each] for each in missed])
