@@ -226,7 +226,7 @@ def _in_fp8(settings: dict[str, str], trainer: str | None) -> dict[str, str]:
     Engine's usual one, with weights kept in 8 bits as NeMo's recipes have them (`fp8_params`). Megatron-Bridge's are `fp8_cs` on
     Hopper."""
     kept = Precision.parse(settings["precision"])
-    recipe = "current" if trainer == _BRIDGE else "delayed"
+    recipe: Literal["current", "delayed"] = "current" if trainer == _BRIDGE else "delayed"
     return settings | {"precision": replace(kept, name="", fp8=recipe, weights="fp8").name}
 
 

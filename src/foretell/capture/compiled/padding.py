@@ -63,10 +63,8 @@ def _rows(one: torch.Tensor, other: torch.Tensor) -> Iterator[int]:
 def _seconds(batch: int, sides: tuple[int, ...], dtype: torch.dtype, part: int, wide: int) -> float:
     m, k, n = sides
     item = torch.finfo(dtype).bits // 8
-    if dtype is not torch.float32:
-        rate, parts = _HALF
-    else:
-        rate, parts = _TF32 if torch.backends.cuda.matmul.allow_tf32 else _FP32
+    single = _TF32 if torch.backends.cuda.matmul.allow_tf32 else _FP32
+    rate, parts = single if dtype is torch.float32 else _HALF
     attained = rate * parts[min(wide // part, 1 << (len(parts) - 1)).bit_length() - 1]
     moved = item * batch * (m * k + k * n + m * n)
     return _KERNEL + max(2 * batch * m * k * n / attained, moved / _BANDWIDTH)

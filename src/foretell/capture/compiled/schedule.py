@@ -144,7 +144,7 @@ class _Memory:
 
     def _placed(self, buffer: Buffer) -> Any:
         whole = self.known.get(buffer.over) if buffer.over else None
-        if whole is None and buffer.over in self.buffers and buffer.over != buffer.name:
+        if whole is None and buffer.over and buffer.over in self.buffers and buffer.over != buffer.name:
             whole = self.place(self.buffers[buffer.over])
         if whole is None:
             return self.recorder.take(_empty(self.recorder, buffer.size, buffer.stride, buffer.dtype))

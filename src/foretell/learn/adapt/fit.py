@@ -260,9 +260,9 @@ def _choose(
     trials = [_Trials(candidates, responses, measured, way, whole) for way in ways]
     by_candidate = [[each.alone(place) for each in trials] for place in range(len(candidates))]
     started = any(start is not None for _, start in candidates)
-    alone = [_STRANGER * (started and start is None) for _, start in candidates]
+    strange = [_STRANGER * (started and start is None) for _, start in candidates]
     weights = _weights(
-        by_candidate, [len(form.levels) + more for (form, _), more in zip(candidates, alone, strict=True)]
+        by_candidate, [len(form.levels) + more for (form, _), more in zip(candidates, strange, strict=True)]
     )
     without, smoothed = ([each.mixed(weights, smooth) for each in trials] for smooth in (0.0, 1.0))
     smooth = float(_weights([without, smoothed], [0, 0])[1])
