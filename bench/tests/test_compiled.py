@@ -12,8 +12,8 @@ from foretell_bench.measuring.compiled.blind import BLIND, drawn
 from foretell_bench.measuring.compiled.oracle import compared
 from foretell_bench.measuring.compiled.points import key, points
 from foretell_bench.measuring.compiled.rows import keys_of, rows
-from foretell_bench.studies.compiled import CompiledStep, figures
-from foretell_bench.studies.compiled_page import fill
+from foretell_bench.pages.compiled import fill
+from foretell_bench.tables.compiled import CompiledStep, figures
 
 from foretell.graph import Graph, Layout, Op, Signature, Storage, Tensor
 from foretell.graph.operators import FUSED

@@ -444,17 +444,18 @@ def _compiled(
     data: list[Path], saved: Path | None, save: Path | None, page: Path | None, graphs: Path, blind: bool, as_json: bool
 ) -> None:
     """Compiled steps as they are captured and forecast."""
-    from foretell_bench.studies import compiled as bench
+    from foretell_bench.studies.compiled import predict
+    from foretell_bench.tables import compiled as bench
 
     if saved is not None:
         steps = bench.read(saved)
     else:
         with progress() as say:
-            steps = [step for each in data for step in bench.predict(each, graphs, blind=blind, progress=say)]
+            steps = [step for each in data for step in predict(each, graphs, blind=blind, progress=say)]
     if save is not None:
         bench.save(steps, save)
     if page is not None:
-        from foretell_bench.studies.compiled_page import fill
+        from foretell_bench.pages.compiled import fill
 
         fill(page, steps)
     _show(list(bench.figures(steps)), as_json)

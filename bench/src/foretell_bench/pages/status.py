@@ -19,6 +19,7 @@ _PAGES: Final[Mapping[str, str]] = {
     "capture": "internals/capture.md",
     "one device": "accuracy/one-device.md",
     "generated networks": "accuracy/generated.md",
+    "compiled steps": "accuracy/compiled.md",
     "other devices": "accuracy/other-devices.md",
     "a few step times": "accuracy/transfer.md",
     "several devices": "accuracy/distributed.md",
@@ -97,6 +98,13 @@ def _generated(results: Path) -> Iterator[Figure]:
     return _with_bars(iter(generated.figures(generated.read(results / "generated.json"))))
 
 
+def _compiled(results: Path) -> Iterator[Figure]:
+    from foretell_bench.tables import compiled
+
+    for name in ("compiled_blind.json", "compiled.json"):
+        yield from _with_bars(compiled.figures(compiled.read(results / name)))
+
+
 def _other_devices(results: Path) -> Iterator[Figure]:
     from foretell_bench.tables import devices
 
@@ -165,6 +173,7 @@ _FIGURES: Final = {
     "capture": _capture,
     "one device": _one_device,
     "generated networks": _generated,
+    "compiled steps": _compiled,
     "other devices": _other_devices,
     "a few step times": _few_step_times,
     "several devices": _several_devices,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from foretell_bench.errors import Errors
 from foretell_bench.pages.benches import markdown, put_table
-from foretell_bench.studies.compiled import CompiledStep, figures
+from foretell_bench.tables.compiled import CompiledStep, figures
 
 
 def fill(path: Path, steps: Sequence[CompiledStep]) -> None:
