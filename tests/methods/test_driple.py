@@ -244,8 +244,8 @@ def test_frozen_rounds_gone_through_once_give_the_same_network() -> None:
     method = Driple(dataclasses.replace(QUICK, epochs=3)).fit(here)
     method.transfer(there, source)
     fitted = method.fitted_[setting_of(there[0].query)]
-    batch = method._batch(fitted, [e.query for e in there])
-    apart = torch.cat([fitted.network.begin(*method._batch(fitted, [e.query])) for e in there])
+    batch = method.batch_of(fitted, [e.query for e in there])
+    apart = torch.cat([fitted.network.begin(*method.batch_of(fitted, [e.query])) for e in there])
     assert torch.allclose(fitted.network.end(apart, *batch), fitted.network(*batch), atol=1e-5)
 
 

@@ -11,6 +11,7 @@ import pytest
 
 import foretell
 from foretell.capture.script import watch
+from foretell.capture.script.guesses import Guesses
 from foretell.errors import WorkloadError
 from tests.capture.script.conftest import Write
 
@@ -42,6 +43,7 @@ def test_a_script_without_an_update_is_refused_with_its_line(monkeypatch: pytest
         recorder=SimpleNamespace(seen=7),
         script=SimpleNamespace(path="train.py"),
         loops=SimpleNamespace(left_out=Counter()),
+        guesses=Guesses(),
     )
     refused: list[str] = []
     heard: list[str] = []

@@ -157,7 +157,7 @@ def _stages(layers: int, plan: Plan) -> list[int] | None:
     if layers % chunks == 0:
         return [layers // chunks] * chunks
     each, rest = divmod(layers + 2, chunks)
-    return None if rest else [each - 1, *[each] * (chunks - 2), each - 1]
+    return None if rest or each < 2 else [each - 1, *[each] * (chunks - 2), each - 1]
 
 
 def _who(row: Row) -> str | None:

@@ -34,6 +34,7 @@ class Guesses:
         self.invented: dict[int, str] = {}  # extents and counts that no file has, and what they are of
         self._runs = int(self.known.get("runs", 1))
         self._worked = float(self.known.get("worked", 0.0))
+        self._began = time.process_time()
 
     def about(self, what: str, usual: Any) -> Any:
         """What is known of it, or else what is usual."""
@@ -55,7 +56,7 @@ class Guesses:
     @property
     def worked(self) -> Seconds:
         """Of the processor, in all runs so far."""
-        return self._worked + time.process_time()
+        return self._worked + time.process_time() - self._began
 
     def tried(self, what: str) -> list[Any]:
         return list(self.known.get(f"tried {what}", []))

@@ -103,7 +103,7 @@ def _may_be_no_module() -> bool:
 
 def lacking(module: str, name: str, user: Any) -> Any:
     """What stands for a name that a module of an installed library does not have, until a step would need it; None of torch's."""
-    if module.partition(".")[0] in ESSENTIAL:
+    if module.partition(".")[0] in ESSENTIAL or not _SESSION:  # no script runs
         return None
     error = ImportError(f"cannot import name {name!r} from {module!r}", name=module)
     error.__traceback__ = types.TracebackType(None, user, user.f_lasti, user.f_lineno)
