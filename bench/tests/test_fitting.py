@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from foretell_bench.cli import app
-from foretell_bench.fitting import fabrics, few_times, networks, prices
+from foretell_bench.fitting import fabrics, few_times, networks, prices, published
 from foretell_bench.fitting.collectives import Row, Topology
 from typer.testing import CliRunner
 
@@ -70,7 +70,10 @@ def test_errors_are_shown_for_what_was_left_out() -> None:
 def test_what_is_written_is_what_the_catalog_has(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     text = (SHIPPED / "fabrics" / "pcie-host.toml").read_text()
     assert fabrics.as_toml(fabric("pcie-host"), fabrics.PROTOCOL) == text
-    for name in ("rdma", "roce"):
+    for name in ("pcie", "tcp", "nvswitch", "nvswitch-5", "nvlink-mesh"):
+        text = (SHIPPED / "fabrics" / f"{name}.toml").read_text()
+        assert fabrics.as_toml(fabric(name), fabrics.PROTOCOL) == text
+    for name in ("rdma", "roce", "efa"):
         text = (SHIPPED / "fabrics" / f"{name}.toml").read_text()
         assert networks.as_toml(fabric(name), networks.PROTOCOL) == text
     for folder, name in (("fabrics", "pcie-host"), ("links", "pcie-4-host")):
@@ -84,13 +87,55 @@ def test_what_is_written_is_what_the_catalog_has(monkeypatch: pytest.MonkeyPatch
 
 
 def test_published_figures_are_within_the_error_that_is_written() -> None:
-    shipped = {name: fabric(name) for name in ("rdma", "roce")}
+    shipped = {name: fabric(name) for name in networks.FIGURES}
     for name, figures in networks.FIGURES.items():
         widest = np.quantile(abs(networks.logs(figures, shipped[name])), 0.9)
         assert widest == pytest.approx(shipped[name].error, rel=0.01)
     shown: list[str] = []
     networks.report(shipped, shown.append)
     assert any("nccl#1229" in line for line in shown)
+
+
+def test_sources_weigh_as_the_square_root_of_their_figures() -> None:
+    rows = [replace(published.EFA[0], source=source) for source in "aaaab"]
+    assert [each**2 for each in published.weights(rows)] == pytest.approx([0.5, 0.5, 0.5, 0.5, 1.0])
+
+
+def test_times_of_a_host_that_launched_are_in_no_fit() -> None:
+    rows = measured()
+    launched = [replace(row, measured=100 * row.measured, host_bound=True) for row in rows]
+    assert fabrics.fit_all([*rows, *launched]) == fabrics.fit_all(rows)
+
+
+def test_a_later_generation_keeps_the_form_of_the_one_before() -> None:
+    """Latencies that were put in come out; its rates are published."""
+    cluster = Cluster.parse("8xb200")
+    topology = Topology(name="8", fabric="nvswitch-5", cluster=cluster, group=Group(size=8), left_out=False)
+    rates = {"ring": 1.0, "in-switch": 1.0}
+    before = fabric("nvswitch")
+    true = fabrics.Fit(replace(before, name="nvswitch-5"), {"nvlink-5": 2e-6})
+    rows = [
+        Row(source="made up", topology=topology, measured=1.0, collective=Collective(
+            kind="all-gather", nbytes=2**power, group=topology.group, name="", starts_after=0, waited_for_by=0))
+        for power in range(10, 32, 2)
+    ]  # fmt: skip
+    found = fabrics.scaled(
+        fabric("nvswitch-5"), before, [replace(row, measured=true.estimate(row)) for row in rows], rates
+    )
+    assert found.latencies["nvlink-5"] == pytest.approx(2e-6, rel=0.1)
+    assert found.fabric.startup == pytest.approx(before.startup, rel=0.1)
+
+
+def test_a_source_is_left_out_of_the_fit_that_is_validated_against_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[set[str]] = []
+    monkeypatch.setattr(networks, "infiniband", lambda rows: asked.append({r.source for r in rows}) or fabric("rdma"))
+    monkeypatch.setattr(networks, "efa", lambda rows: asked.append({r.source for r in rows}) or fabric("efa"))
+    found = networks.each_left_out()
+    for (name, source), sources in zip(found, asked, strict=True):
+        assert sources == {row.source for row in networks.FIGURES[name]} - {source}
+    shown: list[str] = []
+    networks.report_left_out(found, shown.append)
+    assert [line for line in shown if line.startswith("| efa | all")]
 
 
 def test_a_few_times_of_a_network_that_is_not_as_listed_help() -> None:

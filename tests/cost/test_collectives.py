@@ -206,3 +206,62 @@ def test_no_rank_sends_faster_than_its_link(name: str, ranks: int) -> None:
         c = Collective(kind="all-reduce", nbytes=nbytes, group=group, name="", starts_after=-1, waited_for_by=0)
         rate = bytes_on_wire(c, cluster) / collective_seconds(c, cluster)
         assert rate <= cluster.nodes[0].inside.bandwidth, (name, nbytes)
+
+
+def bus(cluster: str, nbytes: int, ranks: int) -> float:
+    """Bus bandwidth of an all-reduce, GB/s."""
+    return 2 * (ranks - 1) / ranks * nbytes / seconds(cluster, "all-reduce", nbytes, ranks) / 1e9
+
+
+def test_two_nodes_have_one_neighbour_each_and_pass_the_rate_of_their_ports() -> None:
+    """NVIDIA/nccl-tests#309: 470 GB/s on two nodes of eight H100 with 400 GB/s of ports, 366 on four; not over TCP."""
+    two, four = (bus(f"{n}x8xh100@ib-400g", 2**34, 8 * n) for n in (2, 4))
+    assert two == pytest.approx(470, rel=0.15)
+    assert four == pytest.approx(366, rel=0.1)
+    tcp_two, tcp_four = (bus(f"{n}x8xh100@eth-100g", 2**34, 8 * n) for n in (2, 4))
+    assert tcp_two < 1.1 * tcp_four
+
+
+def test_all_reduces_over_efa_lose_more_with_every_doubling_of_nodes_the_shorter_they_are() -> None:
+    """github.com/crazyguitar/aws-gpu-communication-benchmark: 364 GB/s on two nodes and 148 on sixteen at 256 MiB."""
+    short = [bus(f"{n}x8xh100@efa-400g", 2**28, 8 * n) for n in (2, 4, 8, 16, 32)]
+    long = [bus(f"{n}x8xh100@efa-400g", 2**33, 8 * n) for n in (2, 4, 8, 16, 32)]
+    assert short == sorted(short, reverse=True)
+    assert short[0] == pytest.approx(364, rel=0.2)
+    assert short[3] == pytest.approx(148, rel=0.3)
+    assert short[3] / short[0] < 0.75 * long[3] / long[0]
+    assert seconds("2x8xb200@efa-400g", "all-reduce", 8, 16) == pytest.approx(52.6e-6, rel=0.3)  # dstackai/dstack#3961
+
+
+def test_long_messages_pay_more_for_a_hop_than_short_ones() -> None:
+    """NVIDIA/nccl#1244: 48 µs for 8 bytes and 122 to 130 for 1 to 4 MiB on two nodes of eight H20."""
+    least, some = (seconds("2x8xh20@ib-400g", "all-reduce", n, 16) for n in (8, 4 * MIB))
+    assert least == pytest.approx(48e-6, rel=0.15)
+    assert some == pytest.approx(125e-6, rel=0.35)
+    for nbytes in (2**k for k in range(8, 34)):
+        assert seconds("8x8xh100@ib-400g", "all-gather", nbytes, 64) < seconds(
+            "8x8xh100@ib-400g", "all-gather", 2 * nbytes, 64
+        )
+
+
+def test_a_switch_that_adds_up_gains_with_its_devices() -> None:
+    """ml-engineering, 8 GiB on H200: 363 GB/s on four devices, where rings run, then 414, 436, 460 and 473."""
+    found = [bus(f"{n}xh200", 2**33, n) for n in (4, 5, 6, 7, 8)]
+    assert found == pytest.approx([363, 414, 436, 460, 473], rel=0.07)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "nbytes", "micros"), [(4, 2**15, 17), (8, 2**15, 25), (4, 2**20, 106), (8, 2**25, 2600)]
+)
+def test_devices_on_pci_express_as_nccl_finds_them(ranks: int, nbytes: int, micros: float) -> None:
+    """RTX PRO 6000 (gardenlinux#4556, github.com/voipmonitor/rtx6kpro): channels bound the rate, not the link."""
+    assert seconds(f"{ranks}xrtx-pro-6000", "all-reduce", nbytes, ranks) * 1e6 == pytest.approx(micros, rel=0.3)
+    assert seconds(f"{ranks}xrtx-pro-6000", "all-reduce", 2**32, ranks) < seconds(
+        f"{ranks}xa40@pcie-4", "all-reduce", 2**32, ranks
+    )
+
+
+def test_small_messages_take_longer_on_the_fifth_nvlink() -> None:
+    """NVIDIA/nccl#1940: 3.0 µs on eight B200 and 2.3 on eight H200, the least of either."""
+    newer, older = (seconds(f"8x{name}", "all-reduce", 4096, 8) for name in ("b200", "h200"))
+    assert 1.2 < newer / older < 1.6

@@ -21,6 +21,9 @@ FabricOf = Callable[[Link], Fabric]
 # How often a ring passes the whole tensor, less one share.
 _PASSES = {"all-reduce": 2, "all-gather": 1, "reduce-scatter": 1, "all-to-all": 1, "broadcast": 1}
 _PRICED_AS = {"broadcast": "all-gather"}
+# How many times longer words with flags take between nodes than chunks: NCCL's own model of its LL protocol (src/graph/tuning.cc)
+# has 35 to 45 GB/s for nodes of Hopper, whose ports have 400, and 19 to 22 for those of Ampere, whose ports have 200.
+_FLAGGED = 10
 _ONCE_UNITS = 20  # DeepEP's usual number of SMs, which Megatron takes too
 
 
@@ -65,14 +68,14 @@ def sent_once(choices: int, places: int, groups: tuple[int, int] = (1, 1)) -> fl
 
 
 def bytes_on_wire(collective: Collective, cluster: Cluster) -> Bytes:
-    """What one rank sends in the way that is quickest: to a switch that adds up, the tensor once."""
+    """What one rank sends in the way that is quickest: to a switch that adds up, the tensor once and its share of the sums."""
     if collective.kind != "all-reduce" or collective.group.size == 1:
         return sent_bytes(collective)
     placement = placements_on(cluster.nodes, collective.group)[0]
     route = _route(collective, cluster, placement, fabric_of, AS_LISTED)
     nbytes = collective.nbytes
     in_switch = _in_switch(nbytes, route) < min(_ring("all-reduce", nbytes, route), _tree(nbytes, route))
-    return nbytes if in_switch else sent_bytes(collective)
+    return round(_through_switch(nbytes, route)) if in_switch else sent_bytes(collective)
 
 
 def link_bytes(collective: Collective, cluster: Cluster) -> dict[str, Bytes]:
@@ -137,23 +140,35 @@ class _Lane:
     latency: Seconds = 0.0
     fabric: Fabric | None = None  # None: nothing crosses it, so it takes no time
     in_switch: bool = False
-    doublings: float = 0.0  # of nodes, beyond two
 
     @property
     def startup(self) -> Seconds:
         return self.fabric.startup * self.latency if self.fabric else 0.0
 
-    def moving(self, kind: str, wire: float, own: float = 0.0) -> Seconds:
-        return self._moving(self.fabric.protocol(_PRICED_AS.get(kind, kind)), wire, own) if self.fabric else 0.0
+    @property
+    def hop(self) -> Seconds:
+        """Of a message too long for a flag in each word: whole chunks are sent on, with a fence behind each."""
+        return self.fabric.hop * self.latency if self.fabric else 0.0
+
+    def flagged(self, wire: float) -> Seconds:
+        """Words with a flag beside each, so that nobody waits for a chunk."""
+        return _FLAGGED * wire / self.rate
+
+    @property
+    def in_switch_startup(self) -> Seconds:
+        own = self.fabric.in_switch_startup if self.fabric else None
+        return self.startup if own is None else own * self.latency
+
+    def moving(self, kind: str, wire: float, own: float = 0.0, hops: float = 1.0) -> Seconds:
+        return self._moving(self.fabric.protocol(_PRICED_AS.get(kind, kind)), wire, own, hops) if self.fabric else 0.0
 
     def in_switch_moving(self, wire: float, own: float) -> Seconds:
         adds = self.fabric.in_switch if self.fabric else None
-        return self._moving(adds, wire, own) if adds else math.inf
+        return self._moving(adds, wire, own, 1.0) if adds else math.inf
 
-    def _moving(self, protocol: Protocol, wire: float, own: float) -> Seconds:
-        worse = 1 + protocol.growth * self.doublings
-        steady = (wire / protocol.efficiency * worse + own * protocol.copy) / self.rate
-        return steady + math.sqrt(protocol.knee * self.latency * wire / self.rate)
+    def _moving(self, protocol: Protocol, wire: float, own: float, hops: float) -> Seconds:
+        steady = (wire / protocol.efficiency + own * protocol.copy) / self.rate
+        return steady + math.sqrt(protocol.knee * self.latency * hops * wire / self.rate)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,8 +190,15 @@ class _Route:
         """Of a tree of nodes."""
         return math.ceil(math.log2(self.nodes))
 
-    def moving(self, kind: str, wire: float, own: float = 0.0) -> Seconds:
-        return max(self.inside.moving(kind, wire, own), self.between.moving(kind, wire, own))
+    def up_and_down(self, nbytes: Bytes) -> float:
+        """What a node of two trees sends to others: its half to one above and two below, and as much as a leaf of the other.
+
+        Two nodes have one neighbour each, so they send half of that, which is less than a ring does. Through the memory of
+        hosts, where both ways share what can be copied, that was not measured to be quicker.
+        """
+        fabric = self.between.fabric
+        halved = self.nodes == 2 and fabric is not None and fabric.through is None
+        return float(nbytes if halved else 2 * nbytes)
 
 
 def _seconds(
@@ -211,16 +233,30 @@ def _ring(kind: str, nbytes: Bytes, route: _Route) -> Seconds:
     wire = nbytes if kind == "broadcast" else passes * (ranks - 1) / ranks * nbytes
     outer = passes * route.nodes if route.nodes > 1 else 0
     inner = max(passes * (ranks - 1) - outer, 0)
-    waiting = inner * route.inside.latency + outer * route.between.latency
-    return route.startup + waiting + route.moving(kind, wire, nbytes / ranks)
+    own = nbytes / ranks
+    moving = max(route.inside.moving(kind, wire, own), route.between.moving(kind, wire, own, outer))
+    return route.startup + _passed_on(route, inner, outer, wire, moving)
+
+
+def _passed_on(route: _Route, inner: int, outer: int, wire: float, moving: Seconds) -> Seconds:
+    """Hops inside nodes and between them, and bytes: over several nodes by the quicker of a protocol for few bytes and one for many.
+
+    Inside one node startups and knees were fitted to both together.
+    """
+    short = inner * route.inside.latency + outer * route.between.latency
+    if route.nodes == 1:
+        return short + moving
+    return min(short + route.between.flagged(wire), inner * route.inside.hop + outer * route.between.hop + moving)
 
 
 def _tree(nbytes: Bytes, route: _Route) -> Seconds:
     """Up and down a tree of nodes, along a chain inside each: fewer hops than a ring, slightly more bytes."""
     if route.nodes == 1:
         return math.inf
-    waiting = 2 * route.levels * route.between.latency + 2 * (route.members - 1) * route.inside.latency
-    return route.startup + waiting + route.moving("all-reduce", 2 * nbytes)
+    hops, wire = 2 * route.levels, route.up_and_down(nbytes)
+    between = route.between.moving("all-reduce", wire, hops=hops)
+    moving = max(route.inside.moving("all-reduce", 2 * nbytes), between)
+    return route.startup + _passed_on(route, 2 * (route.members - 1), hops, wire, moving)
 
 
 def _in_switch(nbytes: Bytes, route: _Route) -> Seconds:
@@ -228,9 +264,18 @@ def _in_switch(nbytes: Bytes, route: _Route) -> Seconds:
     inside, between, fabric = route.inside, route.between, route.inside.fabric
     if fabric is None or not inside.in_switch or route.ranks < fabric.in_switch_from * route.nodes:
         return math.inf
-    waiting = 2 * inside.latency + 2 * route.levels * between.latency
-    moving = max(inside.in_switch_moving(nbytes, nbytes / route.ranks), between.moving("all-reduce", 2 * nbytes))
-    return route.startup + waiting + moving
+    hops = 2 * route.levels
+    waiting = 2 * inside.latency + hops * between.hop
+    moving = max(
+        inside.in_switch_moving(_through_switch(nbytes, route), nbytes / route.ranks),
+        between.moving("all-reduce", route.up_and_down(nbytes), hops=hops),
+    )
+    return max(inside.in_switch_startup, between.startup) + waiting + moving
+
+
+def _through_switch(nbytes: Bytes, route: _Route) -> float:
+    """A device gives the switch its tensor, of which each member fetches a share's sum, and the sum of its own share."""
+    return nbytes * (1 + 1 / route.members)
 
 
 def _all_to_all(collective: Collective, route: _Route) -> Seconds:
@@ -247,7 +292,7 @@ def _all_to_all(collective: Collective, route: _Route) -> Seconds:
         inside = share * route.ranks * (members - 1) / members
     moving = max(
         route.inside.moving(kind, inside, share),
-        route.between.moving(kind, once * each * (route.ranks - members) * members),
+        route.between.moving(kind, once * each * (route.ranks - members) * members, hops=route.nodes - 1),
     )
     latency = max(route.inside.latency, route.between.latency)
     return route.startup + math.ceil(math.log2(route.ranks)) * latency + moving
@@ -264,7 +309,7 @@ def _lane_of(node: Node, seat: Seat, fabrics: FabricOf, links: Links) -> _Lane:
     fabric = fabrics(way)
     lanes_used = min(seat.members / fabric.full_at, 1.0)
     shared = (2 / max(seat.active, 2)) ** max(fabric.sharing + links.crowding, 0.0)
-    rate = way.bandwidth * links.bandwidth * lanes_used * shared
+    rate = min(way.bandwidth, fabric.through or math.inf) * links.bandwidth * lanes_used * shared
     return _Lane(rate, way.latency * links.latency, fabric, way.in_switch)
 
 
@@ -290,7 +335,6 @@ def _between(collective: Collective, cluster: Cluster, placement: Placement, fab
         rate=rate * links.bandwidth / links.neighbours,
         latency=way.latency * links.latency,
         fabric=fabric,
-        doublings=math.log2(placement.nodes / 2),
     )
 
 

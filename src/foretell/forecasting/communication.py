@@ -11,10 +11,10 @@ from foretell.cost.collectives import bytes_on_wire, collective_seconds, link_by
 from foretell.cost.offload import KINDS, host_seconds
 from foretell.hardware import Cluster
 from foretell.profile import AS_LISTED, Links
-from foretell.program import Collective, Group, Pipeline, Program
+from foretell.program import Collective, Pipeline, Program, Role
 from foretell.units import Bytes, Seconds
 
-_Key = tuple[str, Bytes, Group, int, tuple[int, int]]
+_Key = tuple[str, Bytes, int, int, int, int, tuple[int, int]]
 _Transfer = tuple[Collective, Seconds, int]  # what, how long each, how often in a step
 
 
@@ -38,12 +38,19 @@ class Collectives:
 
     def seconds(self, collective: Collective) -> Seconds:
         key = _key(collective)
-        if key not in self._known:
+        if (seconds := self._known.get(key)) is None:
             if collective.kind in KINDS:
-                self._known[key] = max(host_seconds(collective, node) for node in self.cluster.kinds)
+                seconds = max(host_seconds(collective, node) for node in self.cluster.kinds)
             else:
-                self._known[key] = self.factor * collective_seconds(collective, self.cluster, links=self.links)
-        return self._known[key] * collective.turns
+                seconds = self.factor * collective_seconds(collective, self.cluster, links=self.links)
+            self._known[key] = seconds
+        return seconds * collective.turns
+
+    def of_role(self, role: Role) -> list[Seconds]:
+        """Seconds of all of a role's collectives."""
+        alike, kind_of = _alike(role)
+        seconds = [self.seconds(role.collectives[last]) for last, _ in alike]
+        return [seconds[kind] for kind in kind_of]
 
     def hand_over(self, program: Program) -> list[Seconds]:
         """From each chunk of a pipeline to the next."""
@@ -53,7 +60,7 @@ class Collectives:
         """From the seconds of every role's collectives."""
         by_role: list[list[_Transfer]] = []
         for stage, (role, each) in enumerate(zip(program.roles, seconds, strict=True)):
-            transfers = [(c, s, role.runs(c)) for c, s in zip(role.collectives, each, strict=True)]
+            transfers = [(role.collectives[at], each[at], times) for at, times in _alike(role)[0]]
             if program.pipeline is not None:
                 transfers += self._handed_over(program.pipeline, stage)
             by_role.append(transfers)
@@ -70,16 +77,27 @@ class Collectives:
             yield collective, self.seconds(collective), ways * pipeline.micro_batches // pipeline.directions
 
     def _by_link(self, transfers: Sequence[_Transfer]) -> dict[str, Bytes]:
-        known: dict[_Key, Mapping[str, Bytes]] = {}
         links: Counter[str] = Counter()
         for collective, _, times in transfers:
-            key = _key(collective)
-            if key not in known:
-                known[key] = link_bytes(collective, self.cluster)
-            for name, nbytes in known[key].items():
+            for name, nbytes in link_bytes(collective, self.cluster).items():
                 links[name] += nbytes * times
         return dict(links)
 
 
 def _key(collective: Collective) -> _Key:
-    return collective.kind, collective.nbytes, collective.group, collective.choices, collective.groups
+    group = collective.group
+    ranks = group.size, group.stride, group.count
+    return collective.kind, collective.nbytes, *ranks, collective.choices, collective.groups
+
+
+def _alike(role: Role) -> tuple[list[tuple[int, int]], list[int]]:
+    """Of each kind of collective the number of the last, and how often all of them run in a step; and the kind of each."""
+    if (known := role.found.get("kinds of collectives")) is None:
+        keys = [(*_key(c), c.lane, c.turns) for c in role.collectives]
+        runs: dict[tuple[object, ...], tuple[int, int]] = {}
+        for number, (key, c) in enumerate(zip(keys, role.collectives, strict=True)):
+            runs[key] = number, runs.pop(key, (0, 0))[1] + role.runs(c)
+        kinds = {key: kind for kind, key in enumerate(runs)}
+        known = role.found["kinds of collectives"] = list(runs.values()), [kinds[key] for key in keys]
+    found: tuple[list[tuple[int, int]], list[int]] = known
+    return found

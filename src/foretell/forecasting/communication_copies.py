@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
+
 from foretell.forecasting.step import Pricing
 from foretell.graph import Graph, Input, Layout, Op, Signature, Storage, Tensor
 from foretell.hardware import Device
@@ -28,9 +30,17 @@ def with_copies(role: Role, seconds: Floats, model: Pricing, device: Device) -> 
         return seconds
     [price] = model.price(_GRAPH, device).prices
     rate = price.seconds / _PIECE.nbytes
-    ops, found = role.graph.ops, seconds.copy()
+    if (copied := role.found.get("copied")) is None:
+        copied = role.found["copied"] = _copied(role)
+    found: Floats = seconds + rate * copied
+    return found
+
+
+def _copied(role: Role) -> Floats:
+    """Bytes that are copied for communication at each op, whenever it runs."""
+    ops, copied = role.graph.ops, np.zeros(len(role.graph.ops))
     for c in role.collectives:
         for at, nbytes in ((c.starts_after, c.copied_in), (c.waited_for_by, c.copied_out)):
             if nbytes and 0 <= at < len(ops):
-                found[at] += rate * nbytes / (1 if c.every_micro_step else ops[at].times)
-    return found
+                copied[at] += nbytes / (1 if c.every_micro_step else ops[at].times)
+    return copied

@@ -127,11 +127,12 @@ LINK: Table = {
     "beyond?": _name,
     "in_switch?": _flag,
 }
-_PROTOCOL: Table = {"efficiency": _number, "knee": _number, "copy?": _number, "growth?": _number}
+_PROTOCOL: Table = {"efficiency": _number, "knee": _number, "copy?": _number}
 FABRIC: Table = {
     "title": _text,
     "aliases?": _names,
     "startup": _number,
+    "hop?": _number,
     "full_at?": _number,
     "sharing?": _number,
     "error?": _number,
@@ -141,7 +142,7 @@ FABRIC: Table = {
     "source": _text,
     **dict.fromkeys(PROTOCOLS, _PROTOCOL),
     f"{ROWS_ONCE}?": _PROTOCOL,
-    "in-switch?": {**_PROTOCOL, "from": _count},
+    "in-switch?": {**_PROTOCOL, "from": _count, "startup?": _number},
 }
 HOST: Table = {
     "title": _text,
@@ -255,8 +256,9 @@ def make_fabric(name: str, values: dict[str, Any]) -> Fabric:
     protocols = {kind: Protocol(**_given(values[kind])) for kind in (*PROTOCOLS, ROWS_ONCE) if values.get(kind)}
     if in_switch := values["in-switch"]:
         values = values | {
-            "in_switch": Protocol(**_given(in_switch, "from")),
+            "in_switch": Protocol(**_given(in_switch, "from", "startup")),
             "in_switch_from": in_switch["from"],
+            "in_switch_startup": in_switch["startup"],
         }
     return Fabric(name=name, protocols=protocols, **_given(values, *PROTOCOLS, ROWS_ONCE, "in-switch"))
 

@@ -22,26 +22,40 @@ Write = Annotated[bool, typer.Option("--write", help="Write the catalog of this 
 
 @app.command()
 @guarded
-def fabrics(data: Data, write: Write = False) -> None:
+def fabrics(
+    data: Data,
+    write: Write = False,
+    only: Annotated[list[str] | None, typer.Option("--only", metavar="FABRIC", help="Only this one.")] = None,
+    each: Annotated[bool, typer.Option("--each", help="Leave each topology out in turn, too: minutes.")] = False,
+) -> None:
     """Fabrics and latencies of links, with errors on topologies left out of the fit."""
     from foretell_bench.fitting import fabrics as fitting
     from foretell_bench.fitting.collectives import measured_rows
 
-    rows = measured_rows(data)
+    rows = [row for row in measured_rows(data) if not only or row.topology.fabric in only]
     fits = fitting.fit_all(rows)
     fitting.report(rows, fits, say)
+    if each:
+        left_out = fitting.each_left_out(rows, fits)
+        fitting.by_topology([pair for found in left_out.values() for pair in found], say)
+        fitting.by_fabric(left_out, say)
     if write:
         fitting.write(fits, rows)
 
 
 @app.command()
 @guarded
-def networks(write: Write = False) -> None:
+def networks(
+    write: Write = False,
+    each: Annotated[bool, typer.Option("--each", help="Leave each source out in turn, too: minutes.")] = False,
+) -> None:
     """Networks between nodes, on figures that operators published."""
     from foretell_bench.fitting import networks as fitting
 
     made = fitting.fit_all()
     fitting.report(made, say)
+    if each:
+        fitting.report_left_out(fitting.each_left_out(), say)
     if write:
         fitting.write(made)
 
@@ -70,14 +84,19 @@ def software(
     data: Data,
     inherits: Annotated[
         str, typer.Option("--inherits", metavar="NAME", help="The shipped version that all else is taken from.")
-    ] = "h200-2026.11.6",
-    models: Annotated[int, typer.Option("--models", min=5, help="Networks, drawn by their names.")] = 400,
+    ] = "h200-2026.11.8",
+    models: Annotated[int, typer.Option("--models", min=5, help="Networks in inference, drawn by their names.")] = 400,
+    trained: Annotated[int, typer.Option("--trained", min=0, help="Networks in training.")] = 0,
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Captures side by side.")] = 2,
+    seconds: Annotated[float, typer.Option("--seconds", min=1, help="Capture for so long at most.")] = 86_400.0,
+    rows: Annotated[
+        Path | None, typer.Option("--rows", metavar="FILE", help="Keep what was compared, and go on from it.")
+    ] = None,
 ) -> None:
     """How much longer kernels took under older versions of torch, as a version that inherits all else."""
     from foretell_bench.fitting.software import fit
 
-    fit(data, folder, inherits, models, jobs, say)
+    fit(data, folder, inherits, models, trained, jobs, say, seconds, rows)
 
 
 @app.command()

@@ -20,8 +20,11 @@ from foretell.hardware import Cluster, Fabric, Link, Node, device, fabric_of, ho
 from foretell.program import Collective, Group
 from foretell.store.importers import Row as PublicRow
 from foretell.store.importers import public_rows
+from foretell_bench.fitting.published import NVLINK_5, NVSWITCH, PCIE, Published
 
 SIZES_EACH: Final = 24  # of one kind on one topology, over its range
+_LAUNCH: Final = 70e-6  # what torch's host takes for one all-reduce in collectives_by_topology: 40 to 66 µs up to 4 MiB
+INSIDE: Final[Mapping[str, Sequence[Published]]] = {"nvswitch": NVSWITCH, "nvswitch-5": NVLINK_5, "pcie": PCIE}
 KINDS: Final = {"all_reduce": "all-reduce", "all_gather": "all-gather", "reduce_scatter": "reduce-scatter",
                 "alltoall": "all-to-all", "all_to_all": "all-to-all", "send_recv": "send-recv"}  # fmt: skip
 
@@ -43,6 +46,7 @@ class Row:
     topology: Topology
     collective: Collective
     measured: float
+    host_bound: bool = False  # the time is of the host that launched it, so it says nothing of the link
 
     def estimate(self, fabrics: Callable[[Link], Fabric], latencies: Mapping[str, float]) -> float:
         return collective_seconds(self.collective, _with_latencies(self.topology.cluster, latencies), fabrics)
@@ -82,7 +86,9 @@ def _rows(source: str, topology: Topology, kind: str, part: Sequence[PublicRow],
             kind=kind, nbytes=int(middle), group=topology.group, name="", starts_after=0, waited_for_by=0
         )
         measured = median(seconds[within & (sizes == middle)].tolist())
-        yield Row(source=source, topology=topology, collective=collective, measured=measured)
+        launch = kind == "all-reduce" and source == "collectives_by_topology" and len(topology.cluster.nodes) == 1
+        host_bound = launch and measured < _LAUNCH
+        yield Row(source=source, topology=topology, collective=collective, measured=measured, host_bound=host_bound)
 
 
 def nccl(data: Path) -> Iterator[Row]:
@@ -151,10 +157,18 @@ def v100_collectives(data: Path) -> Iterator[Row]:
         yield from _rows("v100_collectives", topology, KINDS[op], part, gpus if op == "all_gather" else 1)
 
 
+def published_inside() -> Iterator[Row]:
+    """Figures that operators published of links inside nodes."""
+    for name, figures in INSIDE.items():
+        for each in figures:
+            topology = Topology(
+                name=each.cluster, fabric=name, cluster=Cluster.parse(each.cluster), group=each.collective.group,
+                left_out=False,
+            )  # fmt: skip
+            yield Row(source=each.source, topology=topology, collective=each.collective, measured=each.seconds)
+
+
 def measured_rows(data: Path) -> list[Row]:
-    """Of all sources in a folder of public measurements."""
-    return [
-        row
-        for source in (nccl, allreduce_single_node, collectives_by_topology, v100_collectives)
-        for row in source(data)
-    ]
+    """Of all sources in a folder of public measurements, and of single figures that were published."""
+    sources = (nccl, allreduce_single_node, collectives_by_topology, v100_collectives)
+    return [*(row for source in sources for row in source(data)), *published_inside()]
