@@ -55,6 +55,21 @@ def test_json_is_strict_and_reads_back(value: object) -> None:
     json.loads(text, parse_constant=lambda name: pytest.fail(name))
 
 
+@settings(max_examples=50)
+@given(
+    st.recursive(
+        st.floats(allow_nan=False, allow_infinity=False)
+        | st.text('ab"\\é ')
+        | st.none()
+        | st.integers()
+        | st.booleans(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text('ab"') | st.integers(), inner),
+    )
+)
+def test_json_is_laid_out_as_the_library_does(value: object) -> None:
+    assert json_text(value) == json.dumps(value, indent=2, ensure_ascii=False)
+
+
 def test_errors_are_plain_and_short() -> None:
     error = InputError(f"the model {HOSTILE} {'x' * 10**6} is too large. Choose another.")
     assert OBEYED.search(str(error)) is None

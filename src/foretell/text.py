@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from json.encoder import encode_basestring
 from typing import Any, Final
 
 # Control characters but tab and new line, marks that turn the direction of writing, halves of characters.
@@ -24,8 +25,7 @@ def brief(text: str) -> str:
 
 def json_text(value: Any) -> str:
     """JSON that every reader takes: a number that is none is null, and what a terminal obeys is escaped."""
-    written = json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False)
-    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", written)
+    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", _written(value, "\n"))
 
 
 def _picture(found: re.Match[str]) -> str:
@@ -33,9 +33,20 @@ def _picture(found: re.Match[str]) -> str:
     return chr(0x2400 + code) if code < 0x20 else "␡" if code == 0x7F else "\N{REPLACEMENT CHARACTER}"
 
 
-def _finite(value: Any) -> Any:
+def _written(value: Any, line: str) -> str:
+    """As `json.dumps` with an indent of two writes it, which is slow where it indents; `line` begins a line."""
+    if isinstance(value, str):
+        return encode_basestring(value)
+    if isinstance(value, float):
+        return float.__repr__(value) if math.isfinite(value) else "null"
+    if not value or not isinstance(value, dict | list | tuple):
+        return json.dumps(value)
+    inside = line + "  "
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        parts = [f"{_name(key)}: {_written(item, inside)}" for key, item in value.items()]
+        return f"{{{inside}{f',{inside}'.join(parts)}{line}}}"
+    return f"[{inside}{f',{inside}'.join([_written(item, inside) for item in value])}{line}]"
+
+
+def _name(key: Any) -> str:
+    return encode_basestring(key) if isinstance(key, str) else json.dumps({key: 0})[1:-4]

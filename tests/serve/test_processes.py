@@ -21,7 +21,7 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
-from sqlalchemy import text
+from sqlalchemy import func, select, text
 
 from foretell import Conditions, Graph, forecast
 from foretell.errors import InputError
@@ -29,7 +29,8 @@ from foretell.profile import ARRAYS, SUFFIX
 from foretell.serve.client import Client
 from foretell.serve.database import connect
 from foretell.serve.database.connect import Database
-from foretell.serve.inference_engine import InferenceEngine
+from foretell.serve.database.tables import Team
+from foretell.serve.inference_engine import InferenceEngine, _Turns
 from foretell.serve.jobs.queue import Queue
 from foretell.serve.listener.app import make_app
 from foretell.serve.problems import Problem
@@ -267,3 +268,49 @@ def test_a_profile_goes_along_to_a_node(tmp_path: Path) -> None:
     desk._bench = Seeing()
     desk.answer(pack({"do": "read", "profile": str(profile), "files": _files(profile)}))
     assert seen == [(profile.name, b'residuals = "ours.safetensors"', b"\0arrays")]
+
+
+def test_questions_take_their_turns_in_the_order_in_which_they_came() -> None:
+    turns, order = _Turns(1), list[int]()
+
+    def ask(number: int) -> None:
+        with turns.one():
+            order.append(number)
+
+    with turns.one():
+        waiting = [threading.Thread(target=ask, args=(number,)) for number in range(20)]
+        for number, thread in enumerate(waiting, 1):
+            thread.start()
+            while len(turns._line) < number:
+                time.sleep(0.001)
+    for thread in waiting:
+        thread.join(60)
+    assert order == list(range(20))
+    turns.end()
+    with pytest.raises(Problem, match="ends"), turns.one():
+        pass
+
+
+def test_many_threads_that_write_wait_for_each_other_and_not_for_sqlite(tmp_path: Path) -> None:
+    """Those who wait in SQLite sleep longer and longer, while whoever comes later goes first."""
+    database = Database(f"sqlite:///{tmp_path}/a.sqlite")
+    inside, most = 0, 0
+
+    def write(number: int) -> None:
+        nonlocal inside, most
+        with database.writing() as session:
+            inside += 1
+            most = max(most, inside)
+            session.add(Team(id=f"{number:032}", name=f"team {number}", created=0.0))
+            time.sleep(0.001)
+            inside -= 1
+
+    writers = [threading.Thread(target=write, args=(number,)) for number in range(12)]
+    for thread in writers:
+        thread.start()
+    for thread in writers:
+        thread.join(60)
+    with database.reading() as session:
+        assert session.scalar(select(func.count()).select_from(Team)) == 12
+    database.close()
+    assert most == 1

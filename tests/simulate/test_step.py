@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from foretell.graph import Graph, Op, Signature
 from foretell.program import Collective, Group, Role
+from foretell.simulate.rank import Rank
 from foretell.simulate.step import Durations, simulate
 
 NOTHING = Signature("aten.relu.default", (), ())
@@ -251,3 +253,55 @@ def test_a_quicker_host_changes_only_steps_that_wait_for_it() -> None:
             ahead += 1
             assert quicker.period == pytest.approx(plain.period, abs=1e-9), seed
     assert 10 < ahead < 290
+
+
+def long_step(seed: int) -> tuple[Role, Durations]:
+    """As long as real ones: a host that runs ahead, collectives that are waited for at once and gradients that are not."""
+    draw = Random(seed)
+    count = draw.randint(100, 400)
+    device = [draw.choice((0.0, 2.0)) * draw.random() for _ in range(count)]
+    host = [draw.choice((0.3, 0.3, 2.0)) * draw.random() for _ in range(count)]
+    waits = [at == 5 for at in range(count)]
+    at_once = [
+        replace(all_reduce(after, after + 2), lane="tp", every_micro_step=True) for after in range(3, count // 2, 17)
+    ]
+    gradients = [all_reduce(after, count - 3) for after in range(count // 2, count - 10, 23)]
+    seconds = [draw.choice((0.3, 2.0, 9.0)) * draw.random() for _ in (*at_once, *gradients)]
+    times = replace(durations(device, host, waits, seconds), slowdown=draw.choice((1.0, 1.3)), gap=0.1)
+    repeated = draw.choice((0, count // 2))
+    runs = [draw.choice((2, 5))] * repeated + [1] * (count - repeated)
+    return role(["forward"] * count, runs, (*at_once, *gradients)), times
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_long_steps_are_as_op_by_op(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    step, times = long_step(seed)
+    drawn, plain = simulate(step, times), simulate(replace(step), times, draw=False)
+    monkeypatch.setattr("foretell.simulate.segments._OFTEN", -1.0)
+    monkeypatch.setattr(Rank, "is_undisturbed", False)
+    followed = simulate(replace(step), times)
+    for name in ("makespan", "period", "computing", "communicating"):
+        assert getattr(drawn, name) == getattr(plain, name), name
+        assert getattr(plain, name) == pytest.approx(getattr(followed, name), rel=1e-12), name
+
+
+def test_a_step_after_the_first_is_followed_to_where_it_is_as_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[int] = []
+    run = Rank.run
+
+    def counted(self: Rank, *ops: int, until: int | None = None, **how: Any) -> None:
+        ran.append(-1 if until is None else until)
+        run(self, *ops, until=until, **how)
+
+    monkeypatch.setattr(Rank, "run", counted)
+    part = whole = 0
+    for seed in range(40):
+        ran.clear()
+        step, times = long_step(seed)
+        simulate(step, replace(times, host=times.host * 0.1), draw=False)
+        part += ran[-1] >= 0
+        ran.clear()
+        simulate(step, replace(times, host=times.host * 20), draw=False)
+        whole += ran[-1] < 0
+    assert part > 20
+    assert whole == 40

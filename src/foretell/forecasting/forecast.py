@@ -84,27 +84,30 @@ def answer_to(
     """The forecast of a question that is decided; one that cannot be is refused."""
     conditions = conditions or Conditions()
     prices_by, fitted = _loaded(model, profile)
+    conditions = _under_software(conditions, fitted)
     question = replace(question, cluster=on_hosts([question.cluster], conditions.host)[0])
     with no_garbage_collection():
         question = within_budget(question, prices_by)
         program = program_of(question, prices_by)
+        trainer = trainer_overhead(
+            conditions,
+            prices_by,
+            program.whole.facts,
+            question.plan,
+            training=program.whole.training,
+            profiled=fitted is not None,
+        )
+        goes_on = trainer.trainer is not None and fitted is None  # a profile's steps were those of jobs that did
         made = Assembly(
             program=program,
             cluster=question.cluster,
             plan=question.plan,
-            ran=run(program, question.cluster, prices_by, conditions, fitted),
+            ran=run(program, question.cluster, prices_by, conditions, fitted, goes_on=goes_on),
             model=prices_by,
             profile=fitted,
             loading=_loading(program, conditions),
-            trainer=trainer_overhead(
-                conditions,
-                prices_by,
-                program.whole.facts,
-                question.plan,
-                training=program.whole.training,
-                profiled=fitted is not None,
-            ),
-            software=_software(conditions, fitted),
+            trainer=trainer,
+            software=None if conditions.software is None else Software.parse(conditions.software),
         )
         return possible(made.forecast(job, caveats(made)))
 
@@ -117,13 +120,14 @@ def profile_response(
     settings: Mapping[str, Any] | None = None,
     model: str | CostModel = DEFAULT_MODEL,
     timed: Operators | None = None,
+    software: str | None = None,
 ) -> ProfileResponse:
     """How the step that `forecast` would answer for answers to profiles; all of them with these times of ops, if any."""
     question = decide(workload, on, plan, settings=settings)
     prices_by = load_model(model) if isinstance(model, str) else model
     with no_garbage_collection():
         program = program_of(within_budget(question, prices_by), prices_by)
-        return ProfileResponse(program, question.cluster, prices_by, timed)
+        return ProfileResponse(program, question.cluster, prices_by, timed, software)
 
 
 def step_error(
@@ -148,15 +152,17 @@ def _loaded(model: str | CostModel, profile: Profile | str | Path | None) -> tup
     return prices_by, Profile.load(profile) if isinstance(profile, str | Path) else profile
 
 
-def _software(conditions: Conditions, profile: Profile | None) -> Software | None:
-    if conditions.software is None:
-        return None
-    if profile is not None:
+def _under_software(conditions: Conditions, profile: Profile | None) -> Conditions:
+    """A profile's factors are on top of the software that its steps were said to run under."""
+    if profile is None:
+        return conditions
+    if conditions.software not in (None, profile.purpose.software):
+        own = profile.purpose.software or "software of their own, which is in its factors"
         raise InputError(
-            f"software {conditions.software} and profile {profile.name!r} were given, but the steps of a profile ran under "
-            "software of their own, which is in its factors. Give one of them."
+            f"software {conditions.software} and profile {profile.name!r} were given, but the steps of that profile ran "
+            f"under {own}. Give one of them."
         )
-    return Software.parse(conditions.software)
+    return replace(conditions, software=profile.purpose.software or None)
 
 
 def _loading(program: Program, conditions: Conditions) -> Seconds:

@@ -56,10 +56,18 @@ class LinkSlopes(NamedTuple):
 class ProfileResponse:
     """A step on a cluster, priced once; with a profile's times of single ops, where there are some."""
 
-    def __init__(self, program: Program, cluster: Cluster, model: CostModel, timed: Operators | None = None) -> None:
-        self._program, self._cluster, self._jitter = program, cluster, Conditions().jitter
+    def __init__(
+        self,
+        program: Program,
+        cluster: Cluster,
+        model: CostModel,
+        timed: Operators | None = None,
+        software: str | None = None,
+    ) -> None:
+        conditions = Conditions(software=software)
+        self._program, self._cluster, self._jitter = program, cluster, conditions.jitter
         ops_alone = None if timed is None else Profile(name="times of ops", operators=timed)
-        self._placed, collectives = place(program, cluster, model, Conditions(), ops_alone)
+        self._placed, collectives = place(program, cluster, model, conditions, ops_alone)
         self._hand_over = collectives.hand_over(program)
         self._known: dict[tuple[int, int], float] = {}
         self._over_links: dict[tuple[int, int], float] = {}

@@ -249,13 +249,16 @@ class Forecast:
         write_snapshot(self.ranks, Path(path))
 
 
+_FIELDS: dict[type, list[str]] = {}  # names of the fields of dataclasses that were spelt before
 _VIEWS = ("timeline", "memory_trace", "graph", "ranks")  # large, and given as objects
 
 
 def plain_values(value: Any) -> Any:
     """Dataclasses as dicts and tuples as lists, all the way down, as JSON has them."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: plain_values(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, tuple):
         return [plain_values(item) for item in value]
-    return value
+    if (names := _FIELDS.get(type(value))) is None:
+        if not dataclasses.is_dataclass(value) or isinstance(value, type):
+            return value
+        names = _FIELDS[type(value)] = [f.name for f in dataclasses.fields(value)]
+    return {name: plain_values(getattr(value, name)) for name in names}

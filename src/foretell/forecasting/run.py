@@ -11,6 +11,7 @@ import numpy as np
 
 from foretell.cost.collectives import compute_slowdown
 from foretell.cost.model import CostModel
+from foretell.cost.power import carried, power_in, use_of
 from foretell.forecasting.communication import Collectives, Traffic
 from foretell.forecasting.communication_copies import with_copies
 from foretell.forecasting.conditions import Conditions
@@ -20,7 +21,8 @@ from foretell.forecasting.result import Memory, RankMemory
 from foretell.forecasting.retained_memory import streams_hold
 from foretell.forecasting.step import RoleStep, role_step
 from foretell.forecasting.step_features import step_features
-from foretell.hardware import Cluster, Node
+from foretell.hardware import Cluster, Device, Node
+from foretell.hardware import device as known_device
 from foretell.profile import Profile, family_of, network_of
 from foretell.program import Program, Role
 from foretell.simulate.jitter import slowest_of
@@ -39,6 +41,8 @@ class Placed(RoleStep):
     trace: MemoryTrace
     memory: Memory
     streams_hold: bool = False  # what collectives use is retained until the host sees that they are done
+    software: str | None = None  # of which time; None: today's
+    longer: float = 1.0  # what its ops take at the clock that power allows, over what they take for a moment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +73,16 @@ class Run:
 
 
 def run(
-    program: Program, cluster: Cluster, model: CostModel, conditions: Conditions, profile: Profile | None = None
+    program: Program,
+    cluster: Cluster,
+    model: CostModel,
+    conditions: Conditions,
+    profile: Profile | None = None,
+    *,
+    goes_on: bool = False,
 ) -> Run:
-    placed, collectives = place(program, cluster, model, conditions, profile)
+    """`goes_on`: for hours, as a trainer's job does, so that boards lower their clocks where they reach their limit of power."""
+    placed, collectives = place(program, cluster, model, conditions, profile, goes_on=goes_on)
     fullest = [max(options, key=lambda p: p.memory.total / p.memory.capacity) for options in placed]
     heaviest = max(fullest, key=lambda p: p.memory.total / p.memory.capacity)
     slowest = [max(options, key=lambda p: p.device_seconds + p.host_seconds) for options in placed]
@@ -107,10 +118,16 @@ def run(
 
 
 def place(
-    program: Program, cluster: Cluster, model: CostModel, conditions: Conditions, profile: Profile | None = None
+    program: Program,
+    cluster: Cluster,
+    model: CostModel,
+    conditions: Conditions,
+    profile: Profile | None = None,
+    *,
+    goes_on: bool = False,
 ) -> tuple[list[list[Placed]], Collectives]:
     """Every role priced on each different node that it lies on, and the collectives of the cluster."""
-    pricing = _pricing(program, cluster, model, conditions, profile)
+    pricing = replace(_pricing(program, cluster, model, conditions, profile), goes_on=goes_on)
     profile, collectives = pricing.profile, pricing.collectives
     placed = _place(program, pricing)
     if profile.residuals is None:
@@ -118,7 +135,8 @@ def place(
     slowest = max((p for options in placed for p in options), key=lambda p: p.device_seconds)
     factor = math.exp(profile.residuals.log_factor(step_features(program, slowest, Collectives(cluster), profile.host)))
     everything = {name: getattr(profile, name) * factor for name in ("device", "host", "communication")}
-    return place(program, cluster, model, conditions, replace(profile, residuals=None, **everything))
+    bare = replace(profile, residuals=None, **everything)
+    return place(program, cluster, model, conditions, bare, goes_on=goes_on)
 
 
 def time_alike(
@@ -219,14 +237,38 @@ class _Pricing:
     collectives: Collectives
     hides: str | None  # the lane that passes of several micro-batches hide
     streams_hold: bool  # what collectives use is retained until the host sees that they are done
+    goes_on: bool = False  # for hours, where boards lower their clocks to keep their limit of power
 
     def place(self, role: Role, node: Node) -> Placed:
         step = self.time(role, node)
-        trace, memory = rank_memory(role, node.device, streams_hold=self.streams_hold)
+        software = self.conditions.software
+        trace, memory = rank_memory(role, node.device, streams_hold=self.streams_hold, software=software)
+        longer = self._longer(step, node.device) if self.goes_on else 1.0
         return Placed(
-            role=role, node=node, priced=step.priced, durations=step.durations, trace=trace, memory=memory,
-            streams_hold=self.streams_hold,
+            role=role, node=node, priced=step.priced, trace=trace, memory=memory, longer=longer,
+            durations=replace(step.durations, device=step.durations.device * longer),
+            streams_hold=self.streams_hold, software=software,
         )  # fmt: skip
+
+    def _longer(self, step: RoleStep, device: Device) -> float:
+        """Than for a moment, at the clock that the board's power allows.
+
+        Of boards of the measured one's generation: what others attain is at that clock already (`cost.generations`). What
+        counts is what a board draws while ops run and while it waits for others' in between; bubbles are too long to make up.
+        """
+        power, own = power_in(self.model.folder), known_device(self.model.device) if self.model.device else None
+        if power is None or own is None or device.compute_capability != own.compute_capability:
+            return 1.0
+        role = step.role
+        waited = [
+            seconds * role.runs(c)
+            for c, seconds in zip(role.collectives, step.durations.collectives, strict=True)
+            if c.waited_for_by <= c.starts_after + 1
+        ]
+        computing = step.device_seconds + sum(waited)
+        if not computing:
+            return 1.0
+        return power.times_longer(carried(use_of(role.graph, device, busy=computing).over(computing), device))
 
     def time(self, role: Role, node: Node) -> RoleStep:
         alone = role_step(role, node.device, node.host, self.model, self.profile.operators, self.conditions.software)
@@ -238,7 +280,10 @@ class _Pricing:
                 role, skewed(role, scaled_device(role, d.device, self.profile), skew), self.model, node.device
             ),
             host=_issuing(role, d.host) * self.profile.host,
-            collectives=[self.collectives.seconds(c) * (skew if c.lane == LANE else 1.0) for c in role.collectives],
+            collectives=[
+                seconds * (skew if c.lane == LANE else 1.0)
+                for c, seconds in zip(role.collectives, self.collectives.of_role(role), strict=True)
+            ],
             gap=d.gap * self.profile.device,
             slowdown=self._slowdown(role, node),
         )
@@ -326,5 +371,7 @@ def _likeness(role: Role) -> tuple[object, ...]:
 def _alike(like: Placed, role: Role, holds: bool) -> Placed:
     if like.role.persistent == role.persistent:
         return replace(like, role=role)
-    trace, memory = with_persistent(role, like.node.device, like.role, like.trace, streams_hold=holds)
+    trace, memory = with_persistent(
+        role, like.node.device, like.role, like.trace, streams_hold=holds, software=like.software
+    )
     return replace(like, role=role, trace=trace, memory=memory)

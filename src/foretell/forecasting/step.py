@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final, Protocol
 
 from foretell.cost.host import HostCosts
@@ -42,19 +43,19 @@ class Pricing(Protocol):
     def price(self, graph: Graph, device: Device) -> Priced: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class RoleStep:
-    """What each op of a role takes on a device and its host."""
+    """What each op of a role takes on a device and its host; what many ask for is summed up once."""
 
     role: Role
     priced: Priced
     durations: Durations
 
-    @property
+    @cached_property
     def device_seconds(self) -> Seconds:
         return self._sum(self.durations.device)
 
-    @property
+    @cached_property
     def host_seconds(self) -> Seconds:
         return self._sum(self.durations.host)
 
@@ -64,7 +65,7 @@ class RoleStep:
         busy = self._sum(self.priced.seconds)
         return sum(self.priced.unknown.values()) / busy if busy else 0.0
 
-    @property
+    @cached_property
     def families(self) -> dict[str, Seconds]:
         """Device time by family of operators."""
         parts: dict[str, Seconds] = defaultdict(float)
@@ -72,10 +73,10 @@ class RoleStep:
             parts[self.priced.families.get(call, "")] += seconds
         return dict(parts)
 
-    @property
+    @cached_property
     def of_calls(self) -> list[Seconds]:
         """Device time by call, of all its runs."""
-        return self.priced.calls.sums(self.durations.device * self.role.graph.runs)
+        return self.priced.calls.sums(self.durations.device * self.role.graph.weights)
 
     @property
     def step_seconds(self) -> Seconds:
@@ -92,7 +93,7 @@ class RoleStep:
         return replace(self, durations=replace(d, device=d.device * factor, gap=d.gap * factor))
 
     def _sum(self, seconds: Floats) -> Seconds:
-        return float(seconds @ self.role.graph.runs)
+        return float(seconds @ self.role.graph.weights)
 
 
 def one_device_step(
@@ -140,7 +141,7 @@ def _role_step(
         host=model.host.seconds(role.graph, host),
         waits=waits,
         collectives=[0.0] * len(role.collectives),
-        gap=model.host.gap,
+        gap=model.host.gap_in(role.graph),
     )
     if software is not None:
         durations = _under(Software.parse(software), durations, role.graph, device, host, model)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Protocol
@@ -23,6 +24,7 @@ from foretell.units import Seconds
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 _TRIES: Final = 4  # of a question on a Ray cluster, whose nodes come and go
 _START: Final[Seconds] = 120.0  # to load what it needs, on a busy machine
+_QUICK: Final = 16  # threads for what nobody has to wait for
 
 
 class Process(Protocol):
@@ -40,8 +42,8 @@ def _fresh() -> Process:
 
 
 class InferenceEngine:
-    """A thread for each worker waits for its answers; questions beyond a limit are sent away at once. With `ray`, workers are
-    on a cluster."""
+    """A thread for each question waits for its turn, then for its answer; questions beyond a limit are sent away at once. With
+    `ray`, workers are on a cluster."""
 
     def __init__(self, settings: Settings, start: Callable[[], Process] | None = None) -> None:
         self._settings = settings
@@ -53,7 +55,9 @@ class InferenceEngine:
         self._lock = threading.Lock()
         self._pending = 0
         self._closed = False
-        self.threads = ThreadPoolExecutor(settings.workers, "foretell-engine")
+        self._turns = _Turns(settings.workers)
+        # One thread sees a question through, so it is not handed on; those in line leave some for what is known already.
+        self.threads = ThreadPoolExecutor(settings.waiting + _QUICK, "foretell-engine")
 
     @property
     def waiting(self) -> int:
@@ -117,14 +121,22 @@ class InferenceEngine:
         self._closed = True
         with self._lock:
             workers, self._all = list(self._all), set()
+        self._turns.end()
         for worker in workers:
             worker.child.close()
         if self._cluster is not None:
             self._cluster.close()
         self.threads.shutdown(wait=True, cancel_futures=True)
 
-    def enter(self) -> None:
-        """A question comes: it is sent away where too many wait. `leave` ends it."""
+    def _ask(
+        self, head: dict[str, Any], graph: str, load: Callable[[], bytes], *, send: bool = False
+    ) -> tuple[dict[str, Any], bytes]:
+        with self._waiting(), self._turns.one():
+            return self._answer(head, graph, load, send)
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        """A question is sent away where too many wait."""
         with self._lock:
             if self._pending >= self._settings.waiting:
                 raise Problem(
@@ -132,13 +144,14 @@ class InferenceEngine:
                     headers={"Retry-After": "1"},
                 )  # fmt: skip
             self._pending += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._pending -= 1
 
-    def leave(self) -> None:
-        with self._lock:
-            self._pending -= 1
-
-    def _ask(
-        self, head: dict[str, Any], graph: str, load: Callable[[], bytes], *, send: bool = False
+    def _answer(
+        self, head: dict[str, Any], graph: str, load: Callable[[], bytes], send: bool
     ) -> tuple[dict[str, Any], bytes]:
         for left in reversed(range(self._tries)):
             worker = self._ready(graph)
@@ -217,6 +230,40 @@ class InferenceEngine:
             self._all.discard(worker)
         with suppress(OSError):
             worker.child.close()
+
+
+class _Turns:
+    """So many at a time, in the order in which they came: whoever is done calls the next one."""
+
+    def __init__(self, most: int) -> None:
+        self._free, self._ended = most, False
+        self._line: deque[threading.Lock] = deque()
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        mine = threading.Lock()
+        with self._lock:
+            if self._free:
+                self._free -= 1
+            else:
+                mine.acquire()
+                self._line.append(mine)
+        mine.acquire()  # at once, or when it is called
+        try:
+            if self._ended:
+                raise Problem(503, "the service ends.", next="Ask again later.", headers={"Retry-After": "5"})
+            yield
+        finally:
+            with self._lock:
+                if self._line:
+                    self._line.popleft().release()
+                else:
+                    self._free += 1
+
+    def end(self) -> None:
+        """Nobody gets a turn any more."""
+        self._ended = True
 
 
 class _Worker:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import functools
 from collections.abc import Callable
 from pathlib import Path
@@ -43,6 +44,7 @@ _EMBEDDING: Final[Seconds] = 1.0  # that one request about networks like another
 # Made once, and of columns alone: a statement and a row as an object cost a millisecond of every question.
 _GRAPHS: Final = StoredGraph.metadata.tables[StoredGraph.__tablename__]
 _FORECASTS: Final = StoredForecast.metadata.tables[StoredForecast.__tablename__]
+_KEPT: Final = _FORECASTS.insert()
 _ANSWER: Final = (
     select(_FORECASTS.c.id, _FORECASTS.c.answer)
     .select_from(_GRAPHS)
@@ -211,9 +213,7 @@ class Service:
 
     async def _forecast(self, caller: Caller, question: ForecastRequest, key: str, profile: Path | None) -> Answer:
         try:
-            answer = await run_in_threadpool(self._known, caller, question, key)
-            if answer is None:
-                answer = await self._in_engine(lambda: self._price(caller, question, key, profile))
+            answer = await self._in_engine(lambda: self._found_or_priced(caller, question, key, profile))
         except ForetellError as error:
             raise of_error(error, question.model_dump()) from error
         self.answers.put((caller.team, key), answer)
@@ -250,6 +250,10 @@ class Service:
             raise missing("forecast", id)
         return found
 
+    def _found_or_priced(self, caller: Caller, question: ForecastRequest, key: str, profile: Path | None) -> Answer:
+        known = self._known(caller, question, key)
+        return self._price(caller, question, key, profile) if known is None else known
+
     def _known(self, caller: Caller, question: ForecastRequest, key: str) -> Answer | None:
         question.check()
         found = self.database.read(_ANSWER, team=caller.team, graph=question.graph, key=key)
@@ -266,7 +270,7 @@ class Service:
             "answer": body.decode(), "asked_by": caller.key, "created": now(), **about,
         }  # fmt: skip
         try:
-            self.database.add(_FORECASTS, row)
+            self.database.add(_KEPT, row)
         except IntegrityError:  # another process of the service was first
             if (first := self._known(caller, question, key)) is not None:
                 return first
@@ -274,8 +278,6 @@ class Service:
         return Answer(id=row["id"], body=body)
 
     async def _in_engine(self, do: Callable[[], T]) -> T:
-        self.engine.enter()
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self.engine.threads, do)
-        finally:
-            self.engine.leave()
+        """In a thread that finds what the team of the request finds."""
+        within = contextvars.copy_context()
+        return await asyncio.get_running_loop().run_in_executor(self.engine.threads, within.run, do)

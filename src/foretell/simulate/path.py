@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from foretell.simulate.rank import Rank
-from foretell.simulate.segment_sums import Floats, Sums
+from foretell.simulate.segment_sums import Floats, Sums, Work
 from foretell.simulate.timeline import DEVICE, HOST, LATE, NETWORK, OUT, OnPath, Record
 
 
@@ -23,7 +23,7 @@ class _Walk:
         self.device = np.zeros(len(d.device))
         self.collectives = np.zeros(len(d.collectives))
         self.slowdown = {
-            id(sums): np.zeros(len(sums.segments.op)) for sums in rank.ranges
+            id(sums): np.zeros(len(sums.segments.places.op)) for sums in rank.ranges
         }  # of what is on it, by its place
 
     def path(self) -> OnPath:
@@ -49,38 +49,39 @@ class _Walk:
             self._put_segment(record)
 
     def _put_segment(self, record: Record) -> None:
-        first, sums = record.first, self.rank.range_at(record.first)
-        begin, end = sums.places(first)
+        sums = self.rank.range_at(record.first)
+        work, places = sums.work, sums.segments.places
+        begin, end = places.between(record.first, record.last)
         slowdown = self.slowdown[id(sums)]
         if record.stream == OUT:
-            self._leave(record, sums, slowdown[begin:end], begin)
+            self._leave(record, work, slowdown[begin:end], (begin, end))
             return
         foremost = begin
         if record.stream == LATE:
-            begin = sums.last_wait(first, record.slowdown > 1, record.more)
-            self._issue(first, sums.segments.range[0] + int(sums.segments.op[begin]) + 1)
+            begin = work.last_wait((begin, end), record.slowdown > 1, record.more)
+            self._issue(record.first, places.range[0] + int(places.op[begin]) + 1)
         if record.more and begin == foremost:
-            self.device[sums.segments.range[0] + int(sums.segments.op[begin])] += record.more
+            self.device[places.range[0] + int(places.op[begin])] += record.more
         slowdown[begin:end] = record.slowdown
 
     def _issue(self, first: int, last: int) -> None:
         self.issued[first] += 1
         self.issued[last] -= 1
 
-    def _leave(self, record: Record, sums: Sums, slowdown: Floats, begin: int) -> None:
+    def _leave(self, record: Record, work: Work, slowdown: Floats, where: tuple[int, int]) -> None:
         """Slower up to where the communication ended."""
-        at, _, within = sums.slowed_until(record.first, record.more)
+        at, _, within = work.slowed_until(where, record.more)
+        begin = where[0]
         slowdown[:] = 1.0
         slowdown[: at - begin] = record.slowdown
         if within:
-            alone = self.rank.durations.device[sums.segments.range[0] + sums.segments.op.item(at)]
-            slowdown[at - begin] += within * (1 - 1 / record.slowdown) / alone
+            slowdown[at - begin] += within * (1 - 1 / record.slowdown) / work.took.item(at)
 
     def _sum_up(self, sums: Sums) -> None:
-        segments, slowdown, d = sums.segments, self.slowdown[id(sums)], self.rank.durations
-        self.device[segments.kernels] += d.device[segments.kernels] * slowdown[segments.kernel_places]
+        places, slowdown, d = sums.segments.places, self.slowdown[id(sums)], self.rank.durations
+        self.device[places.kernels] += d.device[places.kernels] * slowdown[places.kernel_places]
         for number, on_path, gap in zip(
-            segments.collectives, slowdown[segments.collective_places] > 0, d.gap * segments.gaps, strict=True
+            places.collectives, slowdown[places.collective_places] > 0, d.gap * places.gaps, strict=True
         ):
             if on_path and d.collectives[number] > gap:  # shorter ones pass in the gap between two kernels
                 self.collectives[number] += d.collectives[number]

@@ -5,6 +5,7 @@ It follows from which ops take the device's time and not from how much, so that 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,7 +19,7 @@ from foretell.program import Marks, Role
 Numbers = npt.NDArray[np.intp]
 Bools = npt.NDArray[np.bool_]
 NO_MARKS: Final = Marks()
-_LONGEST: Final = 24  # ops beside communication: where it begins or ends amid a segment, that one is run op by op
+_LONGEST: Final = 24  # ops of a part: where communication begins or ends amid one, that one is run op by op
 _OFTEN: Final = 0.125  # of the ops: a host that waits more often is followed op by op
 
 
@@ -32,49 +33,117 @@ class Events(NamedTuple):
     gap: int  # 1 where the gap before the next kernel passes while the device waits
 
 
+class Row(NamedTuple):
+    """What is said of a segment."""
+
+    first: int  # op
+    last: int  # past the last op
+    begins: bool  # something happens before it
+    ends: bool  # and after it
+    waits: bool  # the host, for its last op
+
+
 @dataclass(frozen=True, kw_only=True)
-class Segments:
-    """A range of ops in segments, and what the device does in it: kernels, collectives that it waits for at once, and ops
-    that do nothing but wait for one of these. Each of these has its place in one row."""
+class Places:
+    """What the device does in a range of ops, one after another: kernels, collectives that it waits for at once, and ops that
+    do nothing but wait for one of these."""
 
     range: tuple[int, int]
-    # Of each segment: its first op and the one past its last, whether something happens before and after it, and whether
-    # the host waits for its last op.
-    first: Sequence[int]
-    last: Sequence[int]
-    begins: Sequence[bool]
-    ends: Sequence[bool]
-    waits: Sequence[bool]
-    events: Sequence[Events | None]  # before each segment; what follows the last one is left out
-    summed: bool  # False: the host waits all the time, which leaves nothing to sum up
-    at_once: dict[int, tuple[int, int]]  # op → the collective that follows it, and the op that waits for that
-    lanes: Set[str]  # of these collectives
-    only_wait: Set[int]  # ops that wait for one of them and take the device no time
-    first_op: Numbers  # as `first` and `last`, from the begin of the range
-    last_op: Numbers
-    first_place: Numbers
-    last_place: Numbers
-    first_collective: Numbers  # of those that are waited for at once
-    last_collective: Numbers
     op: Numbers  # of each place, from the begin of the range
     kernels: Numbers  # ops that take the device's time
     kernel_places: Numbers
+    others: Numbers  # places that are none of a kernel
+    at_once: dict[int, tuple[int, int]]  # op → the collective that follows it, and the op that waits for that
+    lanes: Set[str]  # of these collectives
+    only_wait: Set[int]  # ops that wait for one of them and take the device no time
     collectives: Sequence[int]
     collective_places: Numbers
     gaps: Numbers  # 1 where a kernel waits for the collective, whose gap passes meanwhile
 
-    # What its kernels took last, alone and slowed (`segment_sums`): a step is timed often, with other hosts and networks.
-    kernels_took: dict[bool, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
+    # What its kernels took last (`segment_sums`): a step is timed often, with other hosts and networks.
+    found: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @cached_property
-    def rows(self) -> list[tuple[int, int, bool, bool, bool]]:
-        """What is said of each segment, together: a step is timed often."""
-        return list(zip(self.first, self.last, self.begins, self.ends, self.waits, strict=True))
+    def issued_by(self) -> Numbers:
+        """How many ops the host has issued when it has issued that of a place."""
+        return self.op + 1
 
     @cached_property
     def special(self) -> list[int]:
         """Ops that are followed by a collective that is waited for at once, or wait for one, in order."""
         return sorted({*self.at_once, *self.only_wait}) if self.at_once else []
+
+    def between(self, first: int, last: int) -> tuple[int, int]:
+        """The places of some ops."""
+        begin, end = self.op.searchsorted((first - self.range[0], last - self.range[0])).tolist()
+        return begin, end
+
+
+@dataclass(frozen=True, kw_only=True)
+class Segments:
+    """A range of ops in segments."""
+
+    places: Places
+    rows: Sequence[Row]
+    events: Sequence[Events | None]  # before each segment; what follows the last one is left out
+    summed: bool  # False: the host waits all the time, which leaves nothing to sum up
+    idle: Set[int] = frozenset()  # ops that take the device no time, and wait for a collective all the same
+    cuts: Sequence[int] = ()  # every so many ops beside communication, where a segment can be cut into parts
+
+    @cached_property
+    def first_op(self) -> Numbers:
+        """As the rows say, from the begin of the range; so are those below."""
+        return np.array([row.first for row in self.rows], dtype=np.intp) - self.places.range[0]
+
+    @cached_property
+    def last_op(self) -> Numbers:
+        return np.array([row.last for row in self.rows], dtype=np.intp) - self.places.range[0]
+
+    @cached_property
+    def first_place(self) -> Numbers:
+        return np.searchsorted(self.places.op, self.first_op)
+
+    @cached_property
+    def last_place(self) -> Numbers:
+        return np.searchsorted(self.places.op, self.last_op)
+
+    @cached_property
+    def first_collective(self) -> Numbers:
+        """Of those that are waited for at once."""
+        return np.searchsorted(self.places.collective_places, self.first_place)
+
+    @cached_property
+    def last_collective(self) -> Numbers:
+        return np.searchsorted(self.places.collective_places, self.last_place)
+
+    @cached_property
+    def place_rows(self) -> list[tuple[int, int]]:
+        """The first place of each, and the one past its last."""
+        return list(zip(self.first_place.tolist(), self.last_place.tolist(), strict=True))
+
+    @cached_property
+    def collective_rows(self) -> list[tuple[int, int]]:
+        return list(zip(self.first_collective.tolist(), self.last_collective.tolist(), strict=True))
+
+    @cached_property
+    def parts(self) -> Segments:
+        """Shorter ones, between which nothing happens."""
+        cuts = sorted({*self.cuts, *(row.first for row in self.rows)})
+        ends = [*cuts[1:], self.places.range[1]]
+        waits = {row.last for row in self.rows if row.waits}
+        rows = [Row(first, last, False, False, last in waits) for first, last in zip(cuts, ends, strict=True)]
+        return Segments(places=self.places, rows=rows, events=[None] * len(rows), summed=self.summed, idle=self.idle)
+
+    def parts_of(self, number: int) -> range:
+        """Of a segment, by their numbers among all parts."""
+        if not self.cuts:
+            return range(0)
+        row, firsts = self.rows[number], self._first_of_parts
+        return range(bisect_left(firsts, row.first), bisect_left(firsts, row.last))
+
+    @cached_property
+    def _first_of_parts(self) -> list[int]:
+        return [row.first for row in self.parts.rows]
 
 
 def segments_of(role: Role, first: int, last: int, *, busy: Bools, waits: Bools, silent: bool, short: bool) -> Segments:
@@ -93,14 +162,22 @@ def segments_of(role: Role, first: int, last: int, *, busy: Bools, waits: Bools,
     cuts = {first, *begins, *ends}
     if summed:
         cuts.update((np.flatnonzero(waits[first:last]) + first + 1).tolist())
-    if short and not silent:
-        cuts.update(_amid_communication(role, first, last, {number for number, _ in at_once.values()}))
+    cuts_of_parts = []
+    if short and summed and not silent:
+        cuts_of_parts = _amid_communication(role, first, last, {number for number, _ in at_once.values()})
     firsts = sorted(at for at in cuts if first <= at < last)
     lasts = [*firsts[1:], last] if firsts else []
-    return _with_places(
-        role, (first, last), firsts, lasts, begins, ends, busy, waits, summed, at_once, sorted(idle & waited),
-        [_events(marks, at, at in begins, at > first and at in ends, idle) for at in firsts],
-    )  # fmt: skip
+    return Segments(
+        places=_places(role, (first, last), busy, at_once, sorted(idle & waited)),
+        rows=[
+            Row(at, until, at in begins, until in ends, bool(waits[until - 1]))
+            for at, until in zip(firsts, lasts, strict=True)
+        ],
+        events=[_events(marks, at, at in begins, at > first and at in ends, idle) for at in firsts],
+        summed=summed and bool(firsts),
+        idle=idle,
+        cuts=cuts_of_parts,
+    )
 
 
 def _events(marks: Marks, at: int, begins: bool, ends: bool, idle: Set[int]) -> Events | None:
@@ -154,20 +231,9 @@ def _amid_communication(role: Role, first: int, last: int, at_once: set[int]) ->
     return found
 
 
-def _with_places(
-    role: Role,
-    where: tuple[int, int],
-    firsts: list[int],
-    lasts: list[int],
-    begins: set[int],
-    ends: set[int],
-    busy: Bools,
-    waits: Bools,
-    summed: bool,
-    at_once: dict[int, tuple[int, int]],
-    only_wait: list[int],
-    events: list[Events | None],
-) -> Segments:
+def _places(
+    role: Role, where: tuple[int, int], busy: Bools, at_once: dict[int, tuple[int, int]], only_wait: list[int]
+) -> Places:
     first, last = where
     kernels = np.flatnonzero(busy[first:last])
     collectives = np.array(sorted(at_once), dtype=np.intp) - first
@@ -175,28 +241,15 @@ def _with_places(
     order = np.argsort(ops, kind="stable")
     place = np.empty(len(ops), dtype=np.intp)
     place[order] = np.arange(len(ops))
-    row, first_op, last_op = ops[order], np.array(firsts, dtype=np.intp) - first, np.array(lasts, dtype=np.intp) - first
-    return Segments(
+    return Places(
         range=where,
-        first=firsts,
-        last=lasts,
-        begins=[at in begins for at in firsts],
-        ends=[at in ends for at in lasts],
-        waits=[bool(waits[at - 1]) for at in lasts],
-        events=events,
-        summed=summed and bool(firsts),
+        op=ops[order],
+        kernels=kernels + first,
+        kernel_places=place[: len(kernels)],
+        others=place[len(kernels) :],
         at_once=at_once,
         lanes={role.collectives[number].lane for number, _ in at_once.values()},
         only_wait=set(only_wait),
-        first_op=first_op,
-        last_op=last_op,
-        first_place=np.searchsorted(row, first_op),
-        last_place=np.searchsorted(row, last_op),
-        first_collective=np.searchsorted(collectives, first_op),
-        last_collective=np.searchsorted(collectives, last_op),
-        op=row,
-        kernels=kernels + first,
-        kernel_places=place[: len(kernels)],
         collectives=[at_once[at][0] for at in sorted(at_once)],
         collective_places=place[len(ops) - len(collectives) :],
         gaps=busy[[at_once[at][1] for at in sorted(at_once)]].astype(np.intp),

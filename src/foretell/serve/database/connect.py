@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -12,7 +13,7 @@ from typing import Any, Final
 
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import Connection, Engine, Select, Table, create_engine, event, text
+from sqlalchemy import Connection, Engine, Insert, Select, create_engine, event, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError
 from sqlalchemy.exc import TimeoutError as NoConnectionLeft
@@ -38,6 +39,7 @@ class Database:
     def __init__(self, url: str | None = None) -> None:
         self.engine = _open(url or _embedded())
         self._writer = self.engine.execution_options(**{_WRITES: True})
+        self._writes = threading.Lock()
         try:
             self._migrate()
         except DBAPIError as error:
@@ -54,18 +56,28 @@ class Database:
     @contextmanager
     def writing(self) -> Iterator[Session]:
         """Kept when the block ends, and not at all when it raises."""
-        with Session(self._writer, expire_on_commit=False) as session, session.begin():
+        with self._turn(), Session(self._writer, expire_on_commit=False) as session, session.begin():
             yield session
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """One thread writes to SQLite at a time: those who wait in there sleep, and whoever comes just then is first."""
+        took = self.is_embedded and self._writes.acquire(timeout=_PATIENCE)
+        try:
+            yield
+        finally:
+            if took:
+                self._writes.release()
 
     def read(self, statement: Select[Any], **values: object) -> Any:
         """The first row of a statement that was made before, or None: the quick way, without objects."""
         with self.engine.connect() as connection:
             return connection.execute(statement, values).first()
 
-    def add(self, table: Table, row: Mapping[str, object]) -> None:
-        """Keep one row, the quick way."""
-        with self._writer.begin() as connection:
-            connection.execute(table.insert(), row)
+    def add(self, insert: Insert, row: Mapping[str, object]) -> None:
+        """Keep one row by a statement that was made before, the quick way."""
+        with self._turn(), self._writer.begin() as connection:
+            connection.execute(insert, row)
 
     @contextmanager
     def snapshot(self) -> Iterator[Session]:
