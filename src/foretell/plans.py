@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final, Literal, get_args
 
 from foretell.errors import PlanError, check_choice, check_count, did_you_mean
@@ -180,10 +181,11 @@ class Plan:
                 f"devices, but the cluster has {devices}. Change the plan or the cluster so that they agree."
             )
 
-    @classmethod
-    def parse(cls, text: str) -> Plan:
+    @staticmethod
+    @lru_cache(maxsize=1024)
+    def parse(text: str) -> Plan:
         """Read `dp=4,tp=2,zero=1`."""
-        kinds = {f.name: f.default for f in dataclasses.fields(cls)}
+        kinds = {f.name: f.default for f in dataclasses.fields(Plan)}
         values: dict[str, Any] = {}
         for part in filter(None, (p.strip() for p in text.split(","))):
             name, equals, value = part.partition("=")
@@ -193,7 +195,7 @@ class Plan:
                     f"settings: {', '.join(kinds)}."
                 )
             values[name] = read_setting(name, value, kinds[name])
-        return cls(**values)
+        return Plan(**values)
 
     def __str__(self) -> str:
         """The shortest text that `parse` reads back: dp, then whatever is not the default."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import foretell
-from foretell.cost.power import Use, carried, shipped_power, use_of
+from foretell.cost.folder import SHIPPED
+from foretell.cost.power import Use, carried, power_in, shipped_power, use_of
 from foretell.hardware import device
 from foretell.methods.conformance import perceptron
 
+WITH_LIMIT = "h200-2026.11.10"
 NOTHING = Use(busy=0.0, units={}, memory=0.0)
 
 
@@ -52,3 +56,43 @@ def test_a_byte_costs_the_same_energy_on_every_board() -> None:
     joules = [carried(use, d).memory * d.power_watts / (0.5 * d.bandwidth) for d in (h200, a40)]
     assert joules[0] == pytest.approx(joules[1])
     assert shipped_power().share(carried(use, a40)) < shipped_power().share(use)
+
+
+def test_what_would_draw_more_than_the_limit_takes_longer() -> None:
+    """An H200 runs products at 784 TFLOP/s for a moment and at 670 for seconds, where they were forecast as for a moment."""
+    power = power_in(SHIPPED / WITH_LIMIT)
+    assert power is not None
+    product = Use(busy=1.0, units={"bf16": 0.79}, memory=0.06)
+    light = Use(busy=1.0, units={"bf16": 0.2}, memory=0.1)
+    assert power.times_longer(light) == 1.0
+    assert 1.08 < power.times_longer(product) < 1.2
+    assert power.share(product) == power.most < power.wanted(product)
+    assert replace(power, follows=0.0).times_longer(product) == 1.0, "as in models of before"
+
+
+def test_a_trainers_job_goes_on_and_a_bare_step_does_not() -> None:
+    settings = {"precision": "bf16", "batch": 2, "seq": 4096, "layers": 4}
+    bare, run = (
+        foretell.forecast(
+            "hf/llama-3-8b",
+            on="h100-sxm",
+            settings=settings,
+            conditions=foretell.Conditions(trainer=who),
+            model=WITH_LIMIT,
+        )
+        for who in (None, "torchtitan")
+    )
+    assert run.device_time.seconds > 1.02 * bare.device_time.seconds
+    assert "power-limit" in {c.code for c in run.caveats}
+    assert "power-limit" not in {c.code for c in bare.caveats}
+    others = [
+        foretell.forecast(
+            "hf/llama-3-8b",
+            on="a100-80g-sxm",
+            settings=settings,
+            conditions=foretell.Conditions(trainer=who),
+            model=WITH_LIMIT,
+        )
+        for who in (None, "torchtitan")
+    ]
+    assert others[0].device_time.seconds == others[1].device_time.seconds, "what it attains is at its clock already"

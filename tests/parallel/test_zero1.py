@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from foretell import forecast
 from foretell.errors import PlanError
 from foretell.parallel import parallelize
+from foretell.parallel.data import usual_bucket
 from foretell.parallel.parameters import parameters
 from foretell.parallel.rewrite import first_of, last_of
-from foretell.plans import Plan
+from foretell.plans import DDP_BUCKET_BYTES, Plan
+from foretell.program import Group
 
 from .models import graph
 
 _FP32_SUMS = "parameters:bf16/gradients:fp32/master:fp32"
+_MASTER = "parameters:bf16/master:fp32"
 
 
 def test_nanotron_reduces_fp32_sums_whole_and_after_the_backward_pass() -> None:
@@ -106,3 +111,29 @@ def test_deepspeed_reduces_fp32_sums_after_the_backward_pass(plan: str) -> None:
         assert 2 * gathered.nbytes == sum(c.nbytes for c in reduced)
     scattered = parallelize(graph("llama", precision="bf16"), Plan.parse("dp=8,zero=1,sharding=deepspeed"))
     assert "reduce-scatter" in {c.kind for c in scattered.roles[0].collectives}, "sums in 16 bits go another way"
+
+
+def test_internevo_updates_one_flat_tensor() -> None:
+    """fp32 gradients and roots were many small blocks, which found room among gradients that were freed."""
+    step = graph("llama", precision=_MASTER)
+    listed, flat = (
+        parallelize(step, Plan(dp=2, zero=1, sharding=sharding)).roles[0].graph for sharding in ("torch", "internevo")
+    )
+    made = [
+        [s.nbytes for s in g.storages if s.role == "temporary" and s.born >= first_of(g, "optimizer") and s.nbytes > 8]
+        for g in (listed, flat)
+    ]
+    assert len(made[1]) == 3 < len(made[0]), "gradients in 16 and in 32 bits, and roots"
+    assert max(made[1]) == pytest.approx(sum(made[0]) / 2, rel=0.01)
+
+
+def test_megatrons_buckets_grow_with_the_ranks_that_share_one() -> None:
+    """They were DDP's 25 MiB, so that a thousand ranks waited for hundreds of rings."""
+    step = graph("llama", precision=_FP32_SUMS)
+    run = replace(step, facts=replace(step.facts, trainer="megatron"))
+    few, many = (usual_bucket(run, Plan(dp=dp), Group(size=dp, stride=1, count=1)) for dp in (8, 1024))
+    assert (few, many) == (40_000_000 * 4, 1_024_000_000 * 4)
+    assert usual_bucket(step, Plan(dp=1024), Group(size=1024, stride=1, count=1)) == DDP_BUCKET_BYTES
+    assert usual_bucket(run, Plan(dp=8, bucket_bytes=4096), Group(size=8, stride=1, count=1)) == 4096
+    kinds = [c.kind for c in parallelize(run, Plan(dp=8, zero=1)).roles[0].collectives]
+    assert kinds == ["reduce-scatter", "all-gather"], "a small model is one bucket"

@@ -1,11 +1,14 @@
 """Power that a board draws, as parts of its limit: what its parts take at full use, measured on steps that ran for seconds.
 
 A board with its clocks up takes something while no kernel runs, more while any does, and beyond that as much of each
-unit's part as the unit is used, and of the memory's as its bandwidth is. It never draws more than its limit.
+unit's part as the unit is used, and of the memory's as its bandwidth is. It never draws more than its limit: what would draw
+more goes on at a lower clock, which takes a few tenths of a second to settle. Steps that were measured for less time than that
+are faster than those of a job that goes on for hours.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -49,15 +52,24 @@ class Power:
     units: Mapping[Unit, float]  # beyond that, a unit at its published rate
     memory: float  # and memory at its bandwidth
     most: float  # what a board at its limit draws of it
+    follows: float = 0.0  # the power of what a step would draw beyond that, by which it takes longer; 0: not known
 
     def __post_init__(self) -> None:
-        check_numbers("a power", [self.idle, self.busy, self.memory, self.most], least=0, most=2)
+        check_numbers("a power", [self.idle, self.busy, self.memory, self.most, self.follows], least=0, most=2)
         check_numbers("a unit's power", [self.units[unit] for unit in _UNITS], least=0, most=2)
 
     def share(self, use: Use) -> float:
         """Of the limit that a board draws, its parts in use for these parts of the time."""
+        return min(self.wanted(use), self.most)
+
+    def wanted(self, use: Use) -> float:
+        """Of the limit, what it would draw at its full clock."""
         work = sum(self.units[unit] * part for unit, part in use.units.items()) + self.memory * use.memory
-        return min(self.idle + (self.busy - self.idle) * use.busy + work, self.most)
+        return self.idle + (self.busy - self.idle) * use.busy + work
+
+    def times_longer(self, use: Use) -> float:
+        """What a step takes that goes on at the limit, over what it takes for a moment."""
+        return math.pow(max(self.wanted(use) / self.most, 1.0), self.follows)
 
     @classmethod
     def load(cls, path: Path) -> Power:
@@ -68,9 +80,14 @@ class Power:
         return cls(**{name: value for name, value in content.items() if name != "sources"})
 
 
+def power_in(folder: Path | None) -> Power | None:
+    """Of a model's folder, or of versions that it goes on using; None where nothing is known."""
+    return read_once(folder, Power.load, FILE)
+
+
 def shipped_power() -> Power:
     """Of the model that is taken where none is named."""
-    known = read_once(shipped(), Power.load, FILE)
+    known = power_in(shipped())
     assert known is not None
     return known
 

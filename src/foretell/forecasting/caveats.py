@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from foretell.cost.model import ROOFLINE
 from foretell.cost.offload import HOST_BYTES
@@ -13,6 +14,8 @@ from foretell.forecasting.trainer import without_its_kernels
 from foretell.graph import Caveat
 from foretell.graph.operators import OPAQUE
 from foretell.units import show_bytes
+
+_SEEN: Final = 0.005  # of the time of ops: less is not spoken of
 
 
 def caveats(made: Assembly) -> Iterator[Caveat]:
@@ -33,6 +36,12 @@ def caveats(made: Assembly) -> Iterator[Caveat]:
         yield made.trainer.caveat(made.added / made.step)
     if other := without_its_kernels(made.trainer.trainer, made.program.whole.facts):
         yield other
+    if (longer := placed.longer - 1) > _SEEN:
+        text = (
+            f"At its limit of {placed.node.device.power_watts:g} W the board lowers its clock: ops of a job that goes on take "
+            f"{longer:.0%} longer than for a moment."
+        )
+        yield Caveat("power-limit", text, made.busy * longer / placed.longer / made.step)
     yield from _software_caveats(made, placed)
     yield from _precision_caveats(made, placed)
     yield from _offload_caveats(made, placed)

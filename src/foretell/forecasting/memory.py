@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from functools import partial
 from typing import Final
 
 from foretell.cost.accuracy import shipped_accuracy
+from foretell.cost.older_software import copied_bytes
 from foretell.cost.workspace import kept_workspaces, temporary_bytes
 from foretell.distribution import LogNormal
 from foretell.forecasting.result import Breakdown, Memory, RankMemory
@@ -19,6 +21,7 @@ from foretell.profile import MemoryFactors
 from foretell.program import Role
 from foretell.simulate.allocator import OutOfMemory
 from foretell.simulate.memory import MemoryTrace, Retained, allocated_at_least, peak_op, replay
+from foretell.software import Software
 from foretell.units import MIB, Bytes
 
 _OF_WORKSPACE: Final = 0.5  # of a library's workspace: which algorithm it picks for a strange shape is a guess
@@ -35,21 +38,28 @@ _BREAKDOWN: Final = {
 }
 
 
-def rank_memory(role: Role, device: Device, *, streams_hold: bool = False) -> tuple[MemoryTrace, Memory]:
+def rank_memory(
+    role: Role, device: Device, *, streams_hold: bool = False, software: str | None = None
+) -> tuple[MemoryTrace, Memory]:
     """A role's memory on a device; where it does not fit, as it would be on a device without limit.
 
-    `streams_hold`: what collectives use is not free again before the host sees that they are done.
+    `streams_hold`: what collectives use is not free again before the host sees that they are done. `software`: of which time.
     """
     capacity = device.usable_bytes - device.context_bytes - _communicator(role)
     retained = retained_memory(role) if streams_hold else ()
-    key = ("memory", device, capacity, retained, *role.persistent.items())
-    trace, runs = role.graph.remember(key, lambda: _replay(role, device, capacity, retained))
+    key = ("memory", device, capacity, retained, software, *role.persistent.items())
+    trace, runs = role.graph.remember(key, lambda: _replay(role, device, capacity, retained, software))
     return trace, _memory(role, device, trace, runs)
 
 
-def _replay(role: Role, device: Device, capacity: Bytes, retained: Sequence[Retained]) -> tuple[MemoryTrace, bool]:
+def _replay(
+    role: Role, device: Device, capacity: Bytes, retained: Sequence[Retained], software: str | None
+) -> tuple[MemoryTrace, bool]:
     """The step's memory, and whether it runs on a device of that capacity."""
     temporaries, kept = tuple(temporary_bytes(role.graph, device)), tuple(kept_workspaces(role.graph, device))
+    if software is not None:
+        copied = copied_bytes(role.graph, Software.parse(software))
+        temporaries = tuple(map(operator.add, temporaries, copied))
     step = partial(
         replay,
         role.graph,
@@ -81,7 +91,13 @@ def transient_at_peak(graph: Graph, device: Device) -> Bytes:
 
 
 def with_persistent(
-    role: Role, device: Device, like: Role, trace: MemoryTrace, *, streams_hold: bool = False
+    role: Role,
+    device: Device,
+    like: Role,
+    trace: MemoryTrace,
+    *,
+    streams_hold: bool = False,
+    software: str | None = None,
 ) -> tuple[MemoryTrace, Memory]:
     """Memory of a role that differs from `like`, whose trace is known, in its persistent bytes alone."""
     purposes = {**like.persistent, **role.persistent}
@@ -97,7 +113,7 @@ def with_persistent(
     outside = device.context_bytes + _communicator(role)
     if trace.peak_reserved + outside > device.usable_bytes:
         # Only a replay shows whether the cache can give way.
-        return rank_memory(role, device, streams_hold=streams_hold)
+        return rank_memory(role, device, streams_hold=streams_hold, software=software)
     return trace, _memory(role, device, trace, runs=True)
 
 
@@ -144,8 +160,11 @@ def _judged(memory: Memory, *, runs: bool) -> Memory:
 
 def _communicator(role: Role) -> Bytes:
     """Each group of ranks that a rank communicates in has a communicator of its own."""
-    groups = {(c.group.size, c.group.stride) for c in role.collectives if c.group.size > 1}
-    return _NCCL_BUFFERS * max(len(groups), int(role.count > 1))
+    if (groups := role.found.get("communicators")) is None:
+        groups = role.found["communicators"] = len(
+            {(c.group.size, c.group.stride) for c in role.collectives if c.group.size > 1}
+        )
+    return _NCCL_BUFFERS * max(groups, int(role.count > 1))
 
 
 def _memory(role: Role, device: Device, trace: MemoryTrace, runs: bool) -> Memory:

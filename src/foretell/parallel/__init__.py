@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from dataclasses import fields, replace
 
 from foretell.errors import NotModelled, PlanError
-from foretell.graph import Graph
+from foretell.graph import Caveat, Graph
 from foretell.parallel.accumulate import MARKED, accumulate, repeated, steady_micro_step
 from foretell.parallel.checkpoint import checkpointed, chosen_units
 from foretell.parallel.context import check_context, context_parallel, exchanged
@@ -25,6 +25,7 @@ from foretell.parallel.tensor import tensor_parallel
 from foretell.parallel.zero1 import ShardGroups, check_sharding
 from foretell.plans import Plan
 from foretell.program import Group, Program, Role
+from foretell.recomputing import Recomputing
 
 Units = tuple[Unit, ...] | None  # that were chosen by what ops cost
 _MODELLED = (
@@ -64,34 +65,46 @@ def parallelize(graph: Graph, plan: Plan, weigh: Weigh = bytes_touched) -> Progr
     if not plan.takes_turns:
         return graph.remember(("program", plan, units), lambda: _without_stages(graph, plan, micro_steps, units))
     role = _replica(graph, plan, micro_steps, units)
-    whole = _whole(graph, role)
+    whole = _whole(graph, role, plan)
     roles, pipeline = pipelined(role, plan, micro_steps, weigh, lambda part: _finished(part, graph, plan))
     return Program(roles=roles, ranks=plan.devices, whole=whole, micro_steps=micro_steps, pipeline=pipeline)
 
 
 def cuts_of_compiled(graph: Graph, plan: Plan) -> list[str]:
-    """What of a plan would have other kernels fused than those of this graph."""
+    """What of a plan would have kernels fused that are not among this graph's."""
     if not graph.is_compiled:
         return []
     cuts = [f"{name}={getattr(plan, name)}" for name in ("tp", "pp", "cp", "ep") if getattr(plan, name) > 1]
-    return (
-        cuts + ["zero=3"] * (plan.zero == 3) + [f"checkpointing={plan.checkpointing}"] * (plan.checkpointing != "none")
-    )
+    parts = Recomputing.parse(plan.checkpointing).modules - {"core_attn"}
+    return cuts + [f"checkpointing={plan.checkpointing}"] * bool(parts)
 
 
 def _check_compiled(graph: Graph, plan: Plan) -> None:
-    """Fused kernels are those of a whole step: what cuts it, or runs parts of it again, would be compiled otherwise."""
+    """Fused kernels are those of a whole step or of its blocks: what cuts them would be compiled otherwise."""
     if cuts := cuts_of_compiled(graph, plan):
         raise NotModelled(
             f"plan {plan} asks for {', '.join(cuts)} of a compiled step, whose kernels are fused for one device. "
-            "Replicate it (dp, zero=1 or 2), or ask for the eager step: compile=False, or TORCH_COMPILE_DISABLE=1 in the "
-            "environment where the code calls torch.compile."
+            "Replicate it or shard it by its blocks (dp, zero), recompute whole blocks or what is cheap in them, or ask for "
+            "the eager step: compile=False, or TORCH_COMPILE_DISABLE=1 in the environment where the code calls torch.compile."
         )
+
+
+def _by_blocks(graph: Graph, plan: Plan) -> tuple[Caveat, ...]:
+    """Blocks that are gathered, or run again, one by one are compiled one by one."""
+    settings = {"zero=3": plan.zero == 3, f"checkpointing={plan.checkpointing}": plan.checkpointing != "none"}
+    if not graph.is_compiled or not any(settings.values()):
+        return ()
+    named = ", ".join(name for name, is_there in settings.items() if is_there)
+    text = (
+        f"{named} of a compiled step runs its blocks one by one: kernels that are fused across blocks, or what is run again "
+        "with what reads it, would be others."
+    )
+    return (Caveat("compiled-by-blocks", text),)
 
 
 def _without_stages(graph: Graph, plan: Plan, micro_steps: int, units: Units) -> Program:
     role = _replica(graph, plan, micro_steps, units)
-    whole = _whole(graph, role)
+    whole = _whole(graph, role, plan)
     finished, _ = _finished(role, graph, plan)
     return Program(roles=(finished,), ranks=plan.devices, whole=whole, micro_steps=micro_steps)
 
@@ -104,8 +117,9 @@ def _finished(role: Role, whole: Graph, plan: Plan) -> tuple[Role, Places | None
     return in_fp8(role, whole.remember("layers in fp8", lambda: layers_in_fp8(whole)), plan)
 
 
-def _whole(graph: Graph, role: Role) -> Graph:
-    return graph if role.graph.caveats == graph.caveats else replace(graph, caveats=role.graph.caveats)
+def _whole(graph: Graph, role: Role, plan: Plan) -> Graph:
+    caveats = (*role.graph.caveats, *_by_blocks(graph, plan))
+    return graph if caveats == graph.caveats else replace(graph, caveats=caveats)
 
 
 def _check(plan: Plan) -> None:

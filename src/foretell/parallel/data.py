@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from foretell.graph import Graph
 from foretell.parallel.expert import replicas_of_experts
 from foretell.parallel.rewrite import first_of, last_of
 from foretell.parallel.state import reduced_share
 from foretell.plans import DDP_BUCKET_BYTES, Plan
+from foretell.precision import bytes_per_number
 from foretell.program import Collective, Group, Role
+from foretell.trainers import FUSING
 from foretell.units import MIB, Bytes
 
-_FIRST_BUCKET = 1 * MIB  # DDP keeps its first bucket small, to start early, unless a size of buckets is asked for
+# DDP keeps its first bucket small, to start early, unless a size of buckets is asked for.
+_FIRST_BUCKET: Final = 1 * MIB
+# Of Megatron's buckets, in numbers: at least so many, and more where many ranks share one, whose latencies add up
+# (`DistributedDataParallel` of megatron/core/distributed, bucket_size).
+_MEGATRONS: Final = 40_000_000
+_MEGATRONS_OF_A_RANK: Final = 1_000_000
 
 
 def data_parallel(role: Role, plan: Plan, group: Group) -> Role:
@@ -34,7 +42,8 @@ def data_parallel(role: Role, plan: Plan, group: Group) -> Role:
 def buckets(graph: Graph, plan: Plan, group: Group, leave_out: frozenset[int] = frozenset()) -> list[Collective]:
     update, last_backward = first_of(graph, "optimizer"), last_of(graph, "backward")
     made: list[Collective] = []
-    filled, limit = 0, plan.bucket_bytes or _FIRST_BUCKET
+    size = usual_bucket(graph, plan, group)
+    filled, limit = 0, _FIRST_BUCKET if size == DDP_BUCKET_BYTES and plan.bucket_bytes is None else size
     gradients = _ready(graph, leave_out)
     for number, (ready, nbytes) in enumerate(gradients, start=1):
         filled += nbytes
@@ -48,8 +57,17 @@ def buckets(graph: Graph, plan: Plan, group: Group, leave_out: frozenset[int] = 
                 waited_for_by=update,
             )
             made.append(bucket)
-            filled, limit = 0, plan.bucket_bytes or DDP_BUCKET_BYTES
+            filled, limit = 0, size
     return made
+
+
+def usual_bucket(graph: Graph, plan: Plan, group: Group) -> Bytes:
+    """Bytes that are reduced together: as the plan says, or as its trainer does among so many ranks."""
+    if plan.bucket_bytes is not None:
+        return plan.bucket_bytes
+    if graph.facts.trainer not in FUSING:
+        return DDP_BUCKET_BYTES
+    return max(_MEGATRONS, _MEGATRONS_OF_A_RANK * group.size) * bytes_per_number(graph.precision.reduce)
 
 
 def _ready(graph: Graph, leave_out: frozenset[int]) -> list[tuple[int, Bytes]]:

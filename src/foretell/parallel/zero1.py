@@ -8,6 +8,7 @@ does DeepSpeed. InternEvo gives each parameter to one rank: gradients are reduce
 from __future__ import annotations
 
 import heapq
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -15,14 +16,15 @@ from typing import Final
 
 from foretell.errors import PlanError
 from foretell.graph import Graph, Storage
-from foretell.parallel.data import buckets
+from foretell.parallel.data import buckets, usual_bucket
 from foretell.parallel.parameters import Parameter, parameters
 from foretell.parallel.rewrite import first_of, shard_update, with_storages
-from foretell.plans import DDP_BUCKET_BYTES, Plan
+from foretell.plans import Plan
 from foretell.precision import Precision, bytes_per_number
 from foretell.program import Collective, Group, Role
 
 _ENGINE_BUCKET: Final = 500_000_000  # numbers that DeepSpeed's pipelines reduce at once (MEMORY_OPT_ALLREDUCE_SIZE)
+_NUMBER: Final = 8  # bytes of a counter, or of a norm, which is not part of a flat tensor
 _OWNERS_BUCKET: Final = 512 * 2**20  # InternEvo's reduce_bucket_size, in numbers, as all its configurations have it
 
 
@@ -140,7 +142,8 @@ def _as_internevo(role: Role, plan: Plan, groups: ShardGroups) -> Role:
     ends = [c.starts_after for c in reduced[1:]] + [c.waited_for_by for c in reduced[-1:]]
     flat = [Storage(c.nbytes, "temporary", max(c.starts_after, 0), end) for c, end in zip(reduced, ends, strict=True)]
     owned, end = _of_owners(graph, groups.shard.size), len(graph.ops)
-    graph = with_storages(graph, {}, [*flat, *_flat_update(graph, sum(owned) // groups.shard.size)])
+    changed, made = _flat_update(graph, sum(owned) // groups.shard.size)
+    graph = with_storages(graph, changed, [*flat, *made])
     updated = [
         Collective(
             kind="broadcast",
@@ -155,17 +158,22 @@ def _as_internevo(role: Role, plan: Plan, groups: ShardGroups) -> Role:
     return replace(role, graph=graph, collectives=(*role.collectives, *reduced, *updated))
 
 
-def _flat_update(graph: Graph, numel: int) -> list[Storage]:
-    """What updating one flat tensor takes beside what updating a list takes: its gradients flattened, before they are copied to
-    fp32, and where roots are stored, the roots divided, which a list has in place."""
-    update, end = first_of(graph, "optimizer"), len(graph.ops) - 1
+def _flat_update(graph: Graph, numel: int) -> tuple[dict[int, Storage], list[Storage]]:
+    """What updating one flat tensor takes: its gradients flattened, before they are copied to fp32, and what a list would have
+    in many small blocks (fp32 gradients, roots) in one block, which no small block that was freed has room for."""
+    update = first_of(graph, "optimizer")
     names = [op.signature.name for op in graph.ops[update:]]
     copied = update + next((i for i, name in enumerate(names) if name != "aten._to_copy"), 0)
-    made = [Storage(numel * bytes_per_number(graph.precision.gradients), "temporary", update, copied)]
-    if "aten._foreach_sqrt" in names:
-        fp32 = numel * bytes_per_number(graph.precision.master or graph.precision.parameters)
-        made.append(Storage(fp32, "temporary", update + names.index("aten._foreach_sqrt"), end))
-    return made
+    lists: dict[str, dict[int, Storage]] = defaultdict(dict)
+    for number, storage in enumerate(graph.storages):
+        if storage.role == "temporary" and storage.born >= update and storage.nbytes > _NUMBER:
+            lists[names[storage.born - update]][number] = storage
+    flattened = Storage(numel * bytes_per_number(graph.precision.gradients), "temporary", update, copied)
+    flat = [
+        Storage(sum(s.nbytes for s in parts), "temporary", max(s.born for s in parts), max(s.freed for s in parts))
+        for parts in map(dict.values, lists.values())
+    ]
+    return {n: replace(s, nbytes=0) for parts in lists.values() for n, s in parts.items()}, [flattened, *flat]
 
 
 def _of_owners(graph: Graph, ranks: int) -> list[int]:
@@ -196,10 +204,10 @@ def _gathers_at_the_end(graph: Graph, filled: Sequence[Collective]) -> list[Coll
 
 def _gathers(graph: Graph, plan: Plan, groups: ShardGroups, own: frozenset[int]) -> Iterator[Collective]:
     """Updated parameters while the next forward pass runs, in the order in which it needs them."""
-    limit = Fraction(plan.bucket_bytes or DDP_BUCKET_BYTES, bytes_per_number(graph.precision.reduce))  # in numbers
     for group, experts in ((groups.shard, False), (groups.experts, True)):
         if group is None or group.size == 1:
             continue
+        limit = Fraction(usual_bucket(graph, plan, group), bytes_per_number(graph.precision.reduce))  # in numbers
         trained = [p for p in parameters(graph) if p.gradient is not None and (p.gradient in own) == experts]
         filled: list[Parameter] = []
         for p in trained:

@@ -194,7 +194,8 @@ def _without_others(placed: Placed, model: CostModel) -> RoleStep:
     copies = with_copies(placed.role, np.zeros_like(taken), model, placed.node.device)
     own = np.where(taken - copies > _ROUNDING * taken, taken - copies, 0.0)
     durations = replace(placed.durations, device=own, collectives=[])
-    return RoleStep(role=replace(placed.role, collectives=()), priced=placed.priced, durations=durations)
+    role = placed.role.found.setdefault("alone", replace(placed.role, collectives=()))
+    return RoleStep(role=role, priced=placed.priced, durations=durations)
 
 
 def _no_surer(step: LogNormal, alone: LogNormal) -> LogNormal:

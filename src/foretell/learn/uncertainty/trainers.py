@@ -2,13 +2,14 @@
 
 A document's jobs of one kind of trainer are one unit, with its middle job. Units differ from what is usual for their kind, and
 kinds from each other; how much of either there is follows from the units, and is never taken for sure: of a kind with few
-documents the others say something too, and a kind without any is what all together say.
+documents the others say something too, and a kind without any is what all together say. How far documents of a kind lie apart
+is itself known from few of them, so a new one may be as much farther off as Student's factor says.
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
@@ -16,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretell.forecasting.uncertainty.jobs import Overhead
+from foretell.learn.uncertainty.few_units import students_factor
 from foretell.trainers import KINDS, Kind
 
 Floats = npt.NDArray[np.float64]
@@ -70,8 +72,10 @@ def _fitted(known: list[Unit]) -> Trainers:
             variances.append(variance)
     share = np.exp(np.array(weights) - max(weights))
     mean, variance = _mixed(share / share.sum(), np.array(means), np.array(variances))
+    counts = Counter(unit.kind for unit in known)
+    variance *= [students_factor(counts[kind]) ** 2 for kind in KINDS]
     fitted = {kind: _overhead(m, v) for kind, m, v in zip(KINDS, mean.tolist(), variance.tolist(), strict=True)}
-    seen = np.array([any(unit.kind == kind for unit in known) for kind in KINDS])
+    seen = np.array([counts[kind] > 0 for kind in KINDS])
     likely = np.where(seen, 1.0, 0.0) if seen.any() else np.ones(len(KINDS))
     middle, wide = _mixed(likely / likely.sum(), mean[:, None], variance[:, None])
     return fitted, _overhead(float(middle[0]), float(wide[0]))
