@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,6 +20,7 @@ from foretell.cost.model import load_model
 from foretell.cost.older_software import OlderSoftware
 from foretell.errors import InputError
 from foretell.graph import Graph
+from foretell.profile import Purpose
 from foretell.software import RELEASES, Software
 
 
@@ -44,8 +48,8 @@ def step() -> Graph:
     )
 
 
-def under(step: Graph, software: str | None, **more: str) -> foretell.Forecast:
-    return foretell.forecast(step, on="rtx-3090", conditions=foretell.Conditions(software=software), **more)  # type: ignore[arg-type]
+def under(step: Graph, software: str | None, **more: Any) -> foretell.Forecast:
+    return foretell.forecast(step, on="rtx-3090", conditions=foretell.Conditions(software=software), **more)
 
 
 @pytest.mark.parametrize(
@@ -108,4 +112,32 @@ def test_the_shipped_model_knows_what_took_longer() -> None:
 def test_a_profile_has_software_of_its_own(step: Graph) -> None:
     profile = foretell.Profile(name="lab", device=1.1)
     with pytest.raises(InputError, match="Give one of them"):
-        under(step, "torch-1.12", profile=profile)  # type: ignore[arg-type]
+        under(step, "torch-1.12", profile=profile)
+
+
+def test_a_profile_of_older_software_is_on_top_of_it(step: Graph, tmp_path: Path) -> None:
+    told = foretell.Profile(name="lab", device=1.5, host=1.5, purpose=Purpose(software="2022-07"))
+    kept = foretell.Profile.load(told.save(tmp_path / "lab.toml"))
+    assert kept.purpose.software == "torch-1.12"
+    then = under(step, "torch-1.12").step_time.seconds
+    found = foretell.forecast(step, "rtx-3090", profile=kept)
+    assert found.step_time.seconds == pytest.approx(1.5 * then, rel=1e-3)
+    assert "other-software" in {caveat.code for caveat in found.caveats}
+    assert under(step, "torch-1.12", profile=kept).step_time == found.step_time
+    with pytest.raises(InputError, match=r"ran under torch-1\.12"):
+        under(step, "torch-1.11", profile=kept)
+
+
+def test_steps_that_say_their_software_make_a_profile_on_top_of_it(step: Graph) -> None:
+    then = under(step, "torch-1.12").step_time.seconds
+    steps = [
+        foretell.MeasuredStep(workload=step, on="rtx-3090", seconds=factor * then, software="torch-1.12")
+        for factor in (1.4, 1.4, 1.4)
+    ]
+    found = foretell.adapt(steps, name="lab")
+    assert found.purpose.software == "torch-1.12"
+    assert found.card.error_before == pytest.approx(1 - 1 / 1.4, abs=0.01)
+    with pytest.raises(InputError, match=r"several times: today, torch-1\.12"):
+        foretell.adapt([*steps, replace(steps[0], software=None)], name="lab")
+    with pytest.raises(InputError, match="several times"):
+        foretell.adapt(steps, name="lab", start=foretell.Profile(name="of today"))

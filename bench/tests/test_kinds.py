@@ -40,8 +40,15 @@ def test_lists_hold_every_network_and_keep_blind_ones_apart() -> None:
     assert len(first) == 14  # however early it stops, all kinds were there
 
 
-def test_operators_are_enough_and_spread() -> None:
-    points = points_named("kinds-operators")
+def test_a_later_draw_of_operators_has_none_of_the_first() -> None:
+    first, later = LISTS["kinds-operators"], LISTS["kinds-operators-later"]
+    assert not {p.key for p in first} & {p.key for p in later}
+    assert sum(int(p.settings["count"]) for p in later) >= 2000
+
+
+@pytest.mark.parametrize("name", ["kinds-operators", "kinds-operators-later"])
+def test_operators_are_enough_and_spread(name: str) -> None:
+    points = points_named(name)
     assert sum(int(p.settings["count"]) for p in points) >= 2200
     half = Counter(p.settings["of"] for p in points[: len(points) // 2])
     for kind, count in Counter(p.settings["of"] for p in points).items():

@@ -25,6 +25,10 @@ _VERSION: Final = re.compile(r"(?:py)?(?:torch)?[- =]*v?(\d{1,2})\.(\d{1,3})(?:\
 _DATE: Final = re.compile(r"(\d{4})(?:-(\d{1,2}))?(?:-(\d{1,2}))?")
 FIRST_FUSED_ATTENTION: Final[Version] = (2, 0)  # scaled_dot_product_attention
 FIRST_LISTED_UPDATES: Final[Version] = (2, 0)  # optimizers take lists of tensors by default
+FIRST_ROOTS_IN_PLACE: Final[Version] = (
+    2,
+    1,
+)  # Adam over lists adds to its roots in place (pytorch/pytorch#104780, #104898)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)

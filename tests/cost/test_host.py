@@ -71,6 +71,20 @@ def test_a_pass_enters_compiled_code_once(graph: Graph, launched_by: str) -> Non
         )
 
 
+def test_nothing_passes_between_kernels_that_a_graph_of_cuda_launches(graph: Graph) -> None:
+    costs = load_model(DEFAULT).host
+    assert costs.gap_in(graph) == costs.gap > 0
+    marked = [
+        dataclasses.replace(
+            op, signature=dataclasses.replace(op.signature, arguments=(*op.signature.arguments, (LAUNCHED_BY, "graph")))
+        )
+        for op in graph.ops
+    ]
+    assert costs.gap_in(dataclasses.replace(graph, ops=tuple(marked))) == 0
+    half = tuple(ours if i % 2 else theirs for i, (ours, theirs) in enumerate(zip(marked, graph.ops, strict=True)))
+    assert 0 < costs.gap_in(dataclasses.replace(graph, ops=half)) < costs.gap
+
+
 def test_longer_lists_take_longer() -> None:
     costs = load_model(DEFAULT).host
     few, many = (Call(listed("aten._fused_adamw_", count), "optimizer", False, False) for count in (4, 40))

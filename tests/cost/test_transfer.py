@@ -71,6 +71,42 @@ def test_more_arithmetic_per_clock_makes_large_products_faster() -> None:
     assert there(small, OWN) < 1.3 * there(small, device("b200"))
 
 
+def convolved(channels: int, kernel: int, stride: int = 1) -> Signature:
+    x, w, y = (
+        Layout.contiguous(shape, "float32")
+        for shape in (
+            (64, channels, 28, 28),
+            (channels, channels, kernel, kernel),
+            (64, channels, 28 // stride, 28 // stride),
+        )
+    )
+    more = (("stride", (stride, stride)), ("padding", (kernel // 2,) * 2), ("groups", 1), ("transposed", False))
+    return Signature("aten.convolution.default", (x, w), (y,), (("input", Input(0)), ("weight", Input(1)), *more))
+
+
+def test_a_norm_that_reads_twice_follows_the_memory_of_a_board() -> None:
+    large, board = batch_norm(64, 512), device("rtx-3090")
+    [x, *_] = large.inputs
+    assert there(large, board) > 3 * x.nbytes / bandwidth(board)
+    counted = bound(replace(large, target="aten.relu.default"), board, tf32=False)
+    assert bound(large, board, tf32=False) == pytest.approx(1.5 * counted, rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["v100-32g-sxm", "t4", "a100-40g-pcie"])
+@pytest.mark.parametrize(("kernel", "stride"), [(1, 1), (3, 2)])
+def test_no_fp32_convolution_is_past_the_peak_but_by_winograd(name: str, kernel: int, stride: int) -> None:
+    board, op = device(name), convolved(1024, kernel, stride)
+    assert there(op, board) > flops(op) / board.peak("fp32")
+
+
+def test_no_learned_factor_brings_a_product_past_the_peak() -> None:
+    board, large = device("v100-32g-pcie"), product(8192, "float32")
+    quick = Generations(factors={"7.0": {"matmul fp32": 0.5}})
+    found, _ = transferred([large], OWN, ours(), board, quick, tf32=False)
+    assert found[0] == pytest.approx(flops(large) / board.peak("fp32"))
+    assert found[0] < there(large, board)
+
+
 def attention_backward(head: int, value: int, kernel: str) -> Signature:
     q, v = (Layout.contiguous((1, 128, 4096, size), "bfloat16") for size in (head, value))
     names = {"grad_out": v, "query": q, "key": q, "value": v, "out": v}

@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Final
 
 from foretell.cost.attained import Attained, Kind
+from foretell.cost.passes import passes
 from foretell.cost.roofline import peak_name, work_of
 from foretell.cost.tiles import in_waves, sizes
 from foretell.graph import Signature
@@ -32,13 +33,14 @@ _FIRST_MATRIX_UNITS, _HOPPER = (7, 0), (9, 0)
 
 # What long kernels attain of a sustained peak, in four ages. In fp32: before Volta; on units of 64 lanes; on those of 128 (8.6
 # and later); on Hopper's and later ones, for which libraries have no fp32 kernels of their own. On matrix units: none; before
-# Ampere; before Hopper; since. Convolutions in fp32 were measured on boards before 8.6 and on Hopper: from 8.6 on, where units
-# run kernels that were written for half as many lanes, and on other makers' boards they attain what they do on Hopper.
+# Ampere; before Hopper; since. Convolutions in fp32 were measured on boards before 8.6 and on Hopper: before Volta, on Volta
+# and Turing, on A100; from 8.6 on, where units run kernels that were written for half as many lanes, and on other makers'
+# boards they attain what they do on Hopper.
 _AGES: Final = ((7, 0), (8, 6), (9, 0))  # the first of the next age, in fp32
 _AGES_OF_MATRIX_UNITS: Final = ((7, 0), (8, 0), (9, 0))
 _WIDE: Final = (8, 6)  # the first units of 128 lanes
 _FOR_GRAPHICS: Final = (12, 0)  # Blackwell's, whose units are as Ada's
-_AGES_OF_CONVOLUTIONS: Final = ((7, 0), _WIDE, _WIDE)
+_AGES_OF_CONVOLUTIONS: Final = ((7, 0), (8, 0), _WIDE)
 _NARROW: Final = 1  # the age of units of 64 lanes
 _NO_MATRIX_UNITS: Final = 0  # the age before them
 _CONVOLUTIONS: Final[tuple[Kind, ...]] = ("convolution fp32", "winograd", "grouped fp32")
@@ -61,6 +63,11 @@ def clock(device: Device, precision: str, attained: Attained) -> float:
     picojoules = energy.matrix * attained.energy[precision] if on_matrix else energy.vector
     needed = most * device.peak(precision) * picojoules * 1e-12
     return most * math.pow(min(1.0, device.power_watts / needed), attained.clock_falls)
+
+
+def clock_is_known(device: Device, attained: Attained) -> bool:
+    """Whether it follows from the board's watts what its clock is under matrix work."""
+    return device.compute_capability is not None and device.compute_capability >= min(attained.picojoules)
 
 
 def bandwidth(device: Device, attained: Attained) -> float:
@@ -123,6 +130,14 @@ def on_half_the_lanes(signature: Signature, device: Device, attained: Attained, 
     return _at_share(signature, device, attained, attained.shares[kind][_NARROW] / 2, tf32=tf32)
 
 
+def at_full_rate(signature: Signature, device: Device, attained: Attained, *, tf32: bool) -> Seconds:
+    """What a product's arithmetic takes at all of its units' rate and the clock of light work; 0 of other ops."""
+    if operator_of(signature.name).family != "matmul":
+        return 0.0
+    light = clock_hz(device, attained) / device.clock_hz
+    return work_of(signature).flops / (device.peak(peak_name(signature, tf32=tf32)) * light)
+
+
 def _at_share(signature: Signature, device: Device, attained: Attained, share: float, *, tf32: bool) -> Seconds:
     unit = unit_of(signature, device, tf32=tf32)
     kind = kind_of(signature, unit)
@@ -146,9 +161,10 @@ def _memory(signature: Signature, kind: Kind, device: Device, attained: Attained
     """Everything passes the cache, at its rate; what it no longer has comes from memory meanwhile."""
     at, traffic, weight = bandwidth(device, attained), work_of(signature).traffic, _weight(signature, kind)
     again, since = (_in_cache(used, device, attained) for used in (traffic, traffic + _SINCE * weight))
-    cached = (traffic - weight) * again + weight * since
+    moved = traffic * passes(signature)
+    cached = (moved - weight) * again + weight * since
     cache = max(at, attained.l2_bytes_per_clock * device.compute_units * clock_hz(device, attained))
-    return max((traffic - cached) / at, traffic / cache)
+    return max((moved - cached) / at, moved / cache)
 
 
 def _in_cache(used: float, device: Device, attained: Attained) -> float:

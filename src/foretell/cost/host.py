@@ -87,6 +87,15 @@ class HostCosts:
                 costs[place] += host.op_seconds * self.entering.get(mode, 0.0)
         return costs
 
+    def gap_in(self, graph: Graph) -> Seconds:
+        """What passes between two kernels, in the mean of a step: none does where a graph of CUDA launches the next."""
+        launched = replayed = 0
+        for call, times in zip(graph.calls.distinct, graph.calls.times, strict=True):
+            if call.launches:
+                launched += times
+                replayed += times * (call.signature.argument(LAUNCHED_BY) == "graph")
+        return self.gap * (1 - replayed / launched) if replayed else self.gap
+
     def _own_work(self, graph: Graph) -> float:
         """What the host computes and copies itself."""
         work = graph.facts.host or HostWork()

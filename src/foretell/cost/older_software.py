@@ -1,8 +1,8 @@
 """What software of another time makes of a step that was captured as of today.
 
-Three things are known. Kernels of a family took so many times longer under a version, read off one board whose steps were
+Four things are known. Kernels of a family took so many times longer under a version, read off one board whose steps were
 published under several. Before torch 2, optimizers went from parameter to parameter where today's take lists of them, and
-attention wrote its scores to memory.
+attention wrote its scores to memory. Before torch 2.1, optimizers over lists added to their roots in a copy of them.
 """
 
 from __future__ import annotations
@@ -26,11 +26,19 @@ from foretell.graph.operators import operator_of
 from foretell.hardware import Device, Host
 from foretell.limits import read_json
 from foretell.profile import family_of
-from foretell.software import FIRST_FUSED_ATTENTION, FIRST_LISTED_UPDATES, RELEASES, Software, Version
+from foretell.software import (
+    FIRST_FUSED_ATTENTION,
+    FIRST_LISTED_UPDATES,
+    FIRST_ROOTS_IN_PLACE,
+    RELEASES,
+    Software,
+    Version,
+)
 from foretell.units import Bytes, Seconds
 
 FILE: Final = "software.json"
 Floats = npt.NDArray[np.float64]
+_ADDED_IN_PLACE: Final = "aten._foreach_add_.Scalar"
 # How often attention that is written out moves its scores: a product writes them, a softmax reads and writes, a product reads;
 # backward, a product writes their gradient, the softmax reads both and writes, and three products read. Autocast casts to fp32
 # and back around the softmax, which then moves twice the bytes.
@@ -102,6 +110,17 @@ def writes_scores(graph: Graph, software: Software) -> bool:
     """Whether attention wrote its scores to memory, which the memory of a forecast does not count."""
     names = (operator_of(call.signature.name) for call in graph.calls.distinct)
     return software.torch < FIRST_FUSED_ATTENTION and any(operator.is_attention for operator in names)
+
+
+def copied_bytes(graph: Graph, software: Software) -> list[Bytes]:
+    """What each op of a graph made a copy of, that is written in place today: the roots that an optimizer adds its epsilon to."""
+    if not FIRST_LISTED_UPDATES <= software.torch < FIRST_ROOTS_IN_PLACE:
+        return [0] * len(graph.ops)
+    return graph.calls.each(lambda call: sum(x.nbytes for x in call.signature.inputs) if _adds_to_roots(call) else 0)
+
+
+def _adds_to_roots(call: Call) -> bool:
+    return call.phase == "optimizer" and call.signature.target == _ADDED_IN_PLACE and not call.on_host
 
 
 def _one_by_one(call: Call, software: Software) -> int:

@@ -26,7 +26,7 @@ from foretell.cost.beyond_trees import beyond_trees
 from foretell.cost.convolution import is_channels_last
 from foretell.cost.features import walked
 from foretell.cost.files import check_numbers, reading
-from foretell.cost.generations import bound, clock_hz, kind_of, on_half_the_lanes, share_of, unit_of
+from foretell.cost.generations import at_full_rate, bound, clock_hz, kind_of, on_half_the_lanes, share_of, unit_of
 from foretell.cost.operators import OperatorModels
 from foretell.cost.roofline import peak_name
 from foretell.graph import Layout, Signature
@@ -117,7 +117,13 @@ def transferred(
             rest = np.minimum(rest, _SMALL_ON_CPU * theirs)
     seconds = np.sqrt(theirs**2 + rest**2)
     if device.name != own.name:  # what a generation is off by is that of its other boards
-        seconds *= [generations.factor(device, group_of(s, device, tf32=tf32)) for s in signatures]
+        factors = [generations.factor(device, group_of(s, device, tf32=tf32)) for s in signatures]
+        at_peak = [
+            min(alone, at_full_rate(s, device, attained, tf32=tf32))
+            for s, alone in zip(signatures, seconds, strict=True)
+        ]
+        # What single ops gained in the middle brings none past the peak.
+        seconds = np.maximum(seconds * factors, at_peak)
     if tf32:  # units that may be used are used where they are faster
         seconds = np.minimum(seconds, transferred(signatures, own, operators, device, generations, tf32=False)[0])
     if (

@@ -233,16 +233,21 @@ def test_a_forecast_elsewhere_says_what_its_interval_rests_on(tmp_path: Path) ->
 
 
 def test_what_was_timed_beside_a_step_is_the_copy_of_its_batch_and_its_gradients_set_to_zero() -> None:
-    graph, desktop = small_graph(), host("desktop")
+    graph, desktop, pascal = small_graph(), host("desktop"), device("titan-xp")
     weight = Storage(64, "parameter", -1, 1)
     graph = dataclasses.replace(graph, storages=(*graph.storages, weight))
     settings = {"batch": "12", "precision": "fp32", "optimizer": "sgd"}
     step = PublishedStep(origin="made up", device="titan-xp", source="net", settings=settings, seconds=1.0)
-    assert outside_step(step, graph, desktop) == 0
+    assert outside_step(step, graph, desktop, pascal) == 0
     fed = dataclasses.replace(step, feeds=True)
     asked = dataclasses.replace(fed, settings={**settings, "optimizer": "none"})
-    assert outside_step(asked, graph, desktop) == pytest.approx(4096**2 * 4 / 6e9)
-    assert outside_step(fed, graph, desktop) - outside_step(asked, graph, desktop) == pytest.approx(desktop.op_seconds)
+    assert outside_step(asked, graph, desktop, pascal) == pytest.approx(4096**2 * 4 / 6e9)
+    assert outside_step(fed, graph, desktop, pascal) - outside_step(asked, graph, desktop, pascal) == pytest.approx(
+        desktop.op_seconds
+    )
+    added = dataclasses.replace(step, adds_up=True)
+    assert outside_step(added, graph, desktop, pascal) == pytest.approx(3 * 64 / pascal.bandwidth)
+    assert outside_step(dataclasses.replace(asked, feeds=False, adds_up=True), graph, desktop, pascal) == 0
 
 
 def test_errors_on_other_devices_come_back_as_they_were_saved(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def points(
         list[str],
         typer.Argument(
             metavar="WHAT…",
-            help="steps, repeats, later, classics, five, kinds, kinds-blind, kinds-operators, or a file.",
+            help="steps, repeats, later, classics, five, kinds, kinds-blind, kinds-operators, kinds-operators-later, or a file.",
         ),
     ],
     out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where record files go; a new folder.")],
@@ -56,6 +56,7 @@ def compiled(
     done: Annotated[
         Path | None, typer.Option("--done", metavar="FILE", help="Rows that are measured already, packed.")
     ] = None,
+    later: Annotated[bool, typer.Option("--later", help="The part that is blind as a whole.")] = False,
     seconds: Annotated[float, typer.Option("--seconds", help="End after so long.")] = 560.0,
     limit: Annotated[float, typer.Option("--limit", help="Seconds that compiling a point may take.")] = 120.0,
     workers: Annotated[int, typer.Option("--workers", min=1, help="Processes that compile side by side.")] = 14,
@@ -66,7 +67,7 @@ def compiled(
     from foretell_bench.measuring.compiled.rows import keys_of
 
     known = keys_of(done) if done else frozenset()
-    run(out, Options(done=known, seconds=seconds, limit=limit, workers=workers, device=device))
+    run(out, Options(done=known, later=later, seconds=seconds, limit=limit, workers=workers, device=device))
 
 
 @app.command()

@@ -59,7 +59,7 @@ def _published(step: PublishedStep, devices: int = 1) -> Row:
     return Row(
         key=f"{step.origin}/{cluster}/{step.source}/{settings}", load=partial(published_steps.graph_of, step), plan=plan,
         cluster=Cluster.parse(cluster), seconds=step.seconds, part=step.source.partition("/")[2],
-        network=step.source,
+        network=step.source, software=step.software,
     )  # fmt: skip
 
 

@@ -35,6 +35,7 @@ class Row:
     seconds: Seconds
     part: str  # what is drawn or tested together
     network: str
+    software: str | None = None  # of which time, where it is known
 
     @property
     def blind(self) -> bool:
@@ -67,6 +68,11 @@ def is_blind(part: str) -> bool:
     return int(_hash(part)[-1], 16) % 2 == 1
 
 
+def is_tested(part: str) -> bool:
+    """Whether profiles are judged by it, and fitted on none of its steps."""
+    return is_blind(part) or int(_hash(part)[-2], 16) % 3 == 0
+
+
 def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -79,7 +85,7 @@ def halves(rows: Iterable[Row]) -> Fold:
     """Two thirds of the parts that are not blind are drawn from; their other third and blind ones are tested."""
     drawn, tested, blind = list[Row](), list[Row](), list[Row]()
     for row in _by_hash(rows):
-        (blind if row.blind else tested if int(_hash(row.part)[-2], 16) % 3 == 0 else drawn).append(row)
+        (blind if row.blind else tested if is_tested(row.part) else drawn).append(row)
     return Fold(drawn=drawn[:MOST_DRAWN], tested=tested[:MOST_OPEN] + blind[:MOST_BLIND])
 
 

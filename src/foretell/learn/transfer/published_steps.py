@@ -1,31 +1,32 @@
 """Published steps of devices that are not ours to measure: a graph, a device, the time it took.
 
 What a source leaves open is taken as its own scripts have it by default, and said here: timm's benchmark trains with
-momentum; torch before 2 loops over parameters and has no fused attention; with torch 2 norms are timm's fast ones (steps
-take less than half-precision norms in fp32 would read and write); the torchvision sweep times forward and backward, no
-optimizer, and with them the copy of the images from pageable memory and gradients set to zero one by one; NeuSight runs
-Hugging Face models in true fp32, attention written out. Versions of torch are those their documents name.
+momentum; torch before 2 loops over parameters (`cost.older_software` writes its attention out); with torch 2 norms are
+timm's fast ones (steps take less than half-precision norms in fp32 would read and write); the torchvision sweep times
+forward and backward, no optimizer, and with them the copy of the images from pageable memory and gradients set to zero one
+by one; NeuSight runs Hugging Face models in true fp32, attention written out, BERT with its head of texts only where it is
+trained, and adds gradients to those of the run before (`measure_e2e` of its tracing). Versions of torch are those their
+documents name.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
-from unittest.mock import patch
 
 from foretell.errors import ForetellError
 from foretell.graph import Graph
-from foretell.hardware import Host, devices, recognise
+from foretell.hardware import Device, Host, devices, recognise
 from foretell.store.importers import LeftOut, Row, Selection, public_file, public_rows, take
 from foretell.units import Seconds
 
 _PAGEABLE: Final = 6e9  # bytes per second to a device from memory that is not pinned
+_ADDED: Final = 3  # moves of a gradient that is added to another: two are read, one is written
 MAX_STEPS: Final = 24  # steps of each source and device, unless asked otherwise
 
 
@@ -39,10 +40,15 @@ class PublishedStep:
     settings: Mapping[str, str]
     seconds: Seconds
     config: Mapping[str, Any] | None = None  # of a Hugging Face model, where the source is one
-    eager: bool = False  # attention as plain products: torch before 2
     updates: bool = True  # whether the optimizer's part was timed
     torch: str = ""  # the version that ran it, where it is known
     feeds: bool = False  # whether the batch was copied to the device, and gradients set to zero, while it was timed
+    adds_up: bool = False  # whether gradients were added to those of the step before
+
+    @property
+    def software(self) -> str | None:
+        """As `Conditions` have it."""
+        return f"torch-{self.torch}" if self.torch else None
 
     @property
     def trains(self) -> bool:
@@ -67,14 +73,12 @@ def graph_of(step: PublishedStep, progress: Callable[[str], None] = lambda text:
     from foretell.capture.child import capture_source
 
     source, settings = _place(step), dict(step.settings)
-    key = cache.key(source, settings | {"attention": "eager" if step.eager else "fused"})
+    key = cache.key(source, settings)
     graph = cache.get(key)
     if graph is None:
         progress(f"capturing {step.source} at batch {settings['batch']}")
         try:
-            # timm writes attention out where its environment says so, which the child that captures inherits.
-            with patch.dict(os.environ, {"TIMM_FUSED_ATTN": "0" if step.eager else "1"}):
-                graph, read = capture_source(source, settings)
+            graph, read = capture_source(source, settings)
         except ForetellError:
             return None
         cache.put(key, graph, read)
@@ -83,8 +87,10 @@ def graph_of(step: PublishedStep, progress: Callable[[str], None] = lambda text:
     return replace(graph, ops=tuple(op for op in graph.ops if op.phase != "optimizer"))
 
 
-def outside_step(step: PublishedStep, graph: Graph, host: Host) -> Seconds:
+def outside_step(step: PublishedStep, graph: Graph, host: Host, device: Device) -> Seconds:
     """What was timed with a step and is no part of it."""
+    if step.adds_up and step.trains:
+        return _ADDED * sum(s.nbytes for s in graph.storages if s.role == "parameter") / device.bandwidth
     if not step.feeds:
         return 0.0
     batch = sum(s.nbytes for s in graph.storages if s.role == "input")
@@ -143,7 +149,6 @@ def _timm(torch: str, optimizer: str, origin: str, row: Row) -> PublishedStep:
             **({} if old else {"fast_norm": "true"}),
         },
         seconds=row["step_seconds"],
-        eager=old,
         torch=_version(torch),
     )
 
@@ -210,12 +215,17 @@ _CONFIGS: Final[Mapping[str, Mapping[str, Any]]] = {
                "word_embed_proj_dim": 2048, "num_hidden_layers": 24, "num_attention_heads": 32},
 }  # fmt: skip
 
+_CLASSIFIES: Final = {"bert_large": "BertForSequenceClassification"}  # what they are in inference
+
 
 def _language(origin: str, row: Row) -> PublishedStep:
     if row["model"] not in _CONFIGS:
         raise LeftOut(f"of {row['model']}, of which is not published which experts a token meets")
     if row["option"]:
         raise LeftOut(f"with {row['option']}")
+    config = {**_CONFIGS[row["model"]], "attn_implementation": "eager"}
+    if row["mode"] == "inf" and row["model"] in _CLASSIFIES:
+        config["architectures"] = [_CLASSIFIES[row["model"]]]
     return PublishedStep(
         origin=origin,
         device=_device(row),
@@ -226,9 +236,10 @@ def _language(origin: str, row: Row) -> PublishedStep:
             "precision": "fp32",
             "optimizer": "none" if row["mode"] == "inf" else "sgd",
         },
-        config={**_CONFIGS[row["model"]], "attn_implementation": "eager"},
+        config=config,
         seconds=row["step_seconds"],
         updates=False,
+        adds_up=True,
         torch="2.1",
     )
 

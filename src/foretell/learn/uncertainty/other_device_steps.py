@@ -131,12 +131,11 @@ def _predicted(shared: tuple[Sequence[PublishedStep], LeftOutModels], number: in
     if graph is None:
         return None
     device = known_device(step.device)
-    software = step.torch or None
     predicted = {
-        way: one_device_step(graph, device, one, software=software)
+        way: one_device_step(graph, device, one, software=step.software)
         for way, one in models.for_device(step.device).items()
     }
-    fed = outside_step(step, graph, known_host(device.host))
+    fed = outside_step(step, graph, known_host(device.host), device)
     kind = StepKind.of(predicted[LEARNED])
     return OtherDeviceStep(
         origin=step.origin,

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from foretell.cost.model import CostModel
 from foretell.cost.transfer import FILE
-from foretell.distribution import TAILS, Z90
+from foretell.distribution import Z90
 from foretell.errors import InputError
 from foretell.forecasting.uncertainty import other_devices
 from foretell.forecasting.uncertainty.device_classes import CLASSES, DeviceClass, class_of
@@ -29,10 +29,10 @@ from foretell.hardware import device as known_device
 from foretell.learn.transfer.fit import chip, fit_generations, offsets, without_each
 from foretell.learn.transfer.published_ops import public_ops
 from foretell.learn.transfer.published_steps import MAX_STEPS, published_steps
+from foretell.learn.uncertainty.few_units import SHRINKS, students_factor
 from foretell.learn.uncertainty.other_device_steps import LEARNED, LeftOutModels, OtherDeviceStep, predict_published
 
 _HOST_BOUND: Final = 0.5  # how a step follows its host, from which it says little of its device
-_SHRINKS: Final = 2  # units that all classes together count as beside those of one
 _SUREST: Final = (
     0.15  # as a logarithm: boards of one model differ by as much in clocks, cooling and versions of libraries
 )
@@ -136,11 +136,8 @@ def _groups(kind: Kind, rows: Sequence[_Row]) -> Iterator[Group]:
 def _width(own: Sequence[_Row], every: Sequence[_Row], units: int) -> float:
     """That contains nine of ten steps of a new source on a new chip: the fewer of them a class has, the more all classes say,
     and the less sure is what they say together (Student's factor for as many)."""
-    from scipy.stats import t as student
-
-    counted = units + _SHRINKS
-    drawn = (units * _quantile(own) ** 2 + _SHRINKS * _quantile(every) ** 2) / counted
-    return math.sqrt(drawn) * float(student.ppf(TAILS[1], counted)) / Z90
+    drawn = (units * _quantile(own) ** 2 + SHRINKS * _quantile(every) ** 2) / (units + SHRINKS)
+    return math.sqrt(drawn) * students_factor(units)
 
 
 def _quantile(rows: Sequence[_Row]) -> float:

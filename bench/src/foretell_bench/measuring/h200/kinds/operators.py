@@ -263,6 +263,10 @@ WEIGHTS: Final[Mapping[str, int]] = {  # shares of all bundles
     "dilated": 10, "plain": 10, "grouped": 12, "transposed": 9, "volume": 9, "long_line": 7, "modulated": 8,
     "recurrent": 26, "fourier": 8, "product": 8, "scan": 7, "bag": 8, "moved": 4,
 }  # fmt: skip
+LATER_WEIGHTS: Final[Mapping[str, int]] = {  # of a second draw, more of what the first left predicted worst
+    "dilated": 14, "plain": 10, "grouped": 16, "transposed": 8, "volume": 22, "long_line": 10, "modulated": 14,
+    "recurrent": 26, "fourier": 16, "product": 4, "scan": 3, "bag": 2, "moved": 2,
+}  # fmt: skip
 COUNT: Final[Mapping[str, int]] = {kind: 8 if kind == "recurrent" else 18 for kind in KINDS}
 PRECISIONS: Final[Mapping[str, tuple[str, ...]]] = {
     kind: FULL if kind in ("bag", "moved") else ALL_PRECISIONS for kind in KINDS

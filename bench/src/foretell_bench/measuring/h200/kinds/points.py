@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Final
 
@@ -18,6 +18,7 @@ _BLIND: Final = ("blind.images", "blind.sequences", "blind.generative", "blind.t
 _STEPS: Final = 76
 _BLIND_STEPS: Final = 46
 _BUNDLES: Final = 176
+_LATER_BUNDLES: Final = 190
 _PRECISIONS: Final = {"fp32": 38, "torch-fp32": 12, "tf32": 16, "amp-bf16": 18, "bf16": 10, "amp-fp16": 6}
 _OPTIMIZERS: Final = {
     "adamw": 25,
@@ -79,20 +80,25 @@ def _point(draw: random.Random, chosen: Network, precision: str) -> Point:
     return Point(source=chosen.source, settings=settings)
 
 
-def bundles() -> tuple[Point, ...]:
-    """Bundles of operators: every kind as often as its weight says, spread all along the list."""
-    draw, places = random.Random(380), []
-    total = sum(operators.WEIGHTS.values())
-    for kind, weight in operators.WEIGHTS.items():
-        count, offset = max(1, round(_BUNDLES * weight / total)), draw.random()
-        for seed in range(count):
+def bundles(wanted: int, weights: Mapping[str, int], first: int) -> tuple[Point, ...]:
+    """Bundles of operators: every kind as often as its weight says, spread all along the list; their seeds begin at `first`."""
+    draw, places = random.Random(380 + first), []
+    total = sum(weights.values())
+    for kind, weight in weights.items():
+        count, offset = max(1, round(wanted * weight / total)), draw.random()
+        for seed in range(first, first + count):
             free = operators.PRECISIONS[kind]
             precision = draw.choices(free, [_PRECISIONS[p] for p in free])[0]
             settings = {"of": kind, "count": str(operators.COUNT[kind]), "seed": str(seed), "precision": precision}
             places.append(
-                ((seed + offset) / count, Point(source=operators.SOURCE, settings=settings, kind="operators"))
+                ((seed - first + offset) / count, Point(source=operators.SOURCE, settings=settings, kind="operators"))
             )
     return tuple(point for _, point in sorted(places, key=lambda place: place[0]))
 
 
-LISTS: Final = {"kinds": steps(blind=False), "kinds-blind": steps(blind=True), "kinds-operators": bundles()}
+LISTS: Final = {
+    "kinds": steps(blind=False),
+    "kinds-blind": steps(blind=True),
+    "kinds-operators": bundles(_BUNDLES, operators.WEIGHTS, 0),
+    "kinds-operators-later": bundles(_LATER_BUNDLES, operators.LATER_WEIGHTS, 1000),
+}
