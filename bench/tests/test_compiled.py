@@ -59,6 +59,17 @@ def test_a_step_that_has_the_scheduled_kernels_is_the_same() -> None:
         assert (found.measured, found.captured, found.same, found.difference) == (1, 1, same, 0.0)
 
 
+def test_a_kernel_of_symbolic_sizes_is_the_same_by_its_bytes() -> None:
+    symbolic = {**_NODE, "writes": [["b", ["float32", ["s0", 2], [2, 1]], "d0", [8], None]]}
+    row = {"source": "tiny", "graph_breaks": {}, "kernels": [], "graphs": [{"nodes": [_NODE, symbolic]}]}
+    x = Layout.contiguous((4, 2), "float32")
+    op = Op(Signature(f"{FUSED}.pointwise", (x,), (x,), (("traffic", 64),)), "forward", "", (0,), (1,))
+    tensors, storages = (Tensor(x, 0), Tensor(x, 1)), (Storage(32, "input", -1, 1), Storage(32, "temporary", 0, 0))
+    for times, same in ((1, 0.5), (2, 1.0)):
+        graph = Graph(name="tiny", ops=(op,) * times, tensors=tensors, storages=storages)
+        assert compared(row, graph).same == same
+
+
 _NODE = {
     "kind": "SchedulerNode",
     "bytes": {"a": 32, "b": 32},

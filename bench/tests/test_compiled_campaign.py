@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import time
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,10 @@ from foretell_bench.measuring.compiled import campaign, crew
 from foretell_bench.measuring.compiled.aligned import _near
 from foretell_bench.measuring.compiled.blind import is_blind
 from foretell_bench.measuring.compiled.campaign import Options
-from foretell_bench.measuring.compiled.points import key, points
+from foretell_bench.measuring.compiled.points import key, later, points
+from foretell_bench.measuring.compiled.rows import keys_of
+
+from foretell.sources.former_names import stored_source
 
 
 class Pretended:
@@ -76,6 +80,18 @@ def test_points_begin_with_networks_that_nobody_measured() -> None:
     assert key(first) not in map(key, left)
     again = [point for point in left if point["source"] == first["source"] and point["mode"] == "default"]
     assert left[-len(again) :] == again
+
+
+def test_the_later_part_is_as_it_was_drawn_and_blind_as_a_whole() -> None:
+    """Drawn before any of it was measured; what is measured since does not change it."""
+    before = keys_of(Path(__file__).parents[1] / "data/h200-compiled")
+    drawn = later(before)
+    assert sha256("\n".join(map(key, drawn)).encode()).hexdigest().startswith("eac4233cd883ac12")
+    assert not {stored_source(point["source"]) for point in drawn} & {name.partition("?")[0] for name in before}
+    assert all(map(is_blind, drawn))
+    assert (
+        sum(point["mode"] == "reduce-overhead" or point["settings"].get("optimizer") == "none" for point in drawn) >= 13
+    )
 
 
 def test_blind_generated_and_hand_written_networks_are_blind_here_too() -> None:

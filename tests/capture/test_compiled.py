@@ -88,6 +88,29 @@ def test_a_plan_that_cuts_a_compiled_step_is_refused() -> None:
         foretell.parallelize(compiled(), foretell.Plan(tp=2))
 
 
+@pytest.mark.parametrize(
+    "plan", [foretell.Plan(dp=4, zero=3), foretell.Plan(dp=4, zero=3, checkpointing="full")], ids=str
+)
+def test_blocks_of_a_compiled_step_are_gathered_and_run_again_as_those_of_the_eager_one(plan: foretell.Plan) -> None:
+    ours, theirs = (foretell.parallelize(graph, plan) for graph in (compiled(), eager()))
+    exchanged = [[(c.kind, c.nbytes) for c in program.roles[0].collectives] for program in (ours, theirs)]
+    assert len(exchanged[0]) >= 4
+    assert exchanged[0] == exchanged[1]
+    assert "compiled-by-blocks" in {caveat.code for caveat in ours.whole.caveats}
+    if plan.checkpointing != "none":
+        assert sum(op.signature.name == FUSED for op in ours.roles[0].graph.ops) > sum(
+            op.signature.name == FUSED for op in compiled().ops
+        )
+
+
+def test_a_step_that_compiles_by_itself_is_eager_under_a_plan_that_cuts_its_kernels() -> None:
+    by_itself = replace(block(), model=lambda: torch.compile(nn.Sequential(Block(), Block())), compile=False)
+    whole, cut = (foretell.forecast(by_itself, on="2xh200", plan=plan) for plan in ("dp=2", "tp=2"))
+    assert whole.graph.is_compiled
+    assert not cut.graph.is_compiled
+    assert "compile-not-modelled" in {caveat.code for caveat in cut.caveats}
+
+
 def test_a_mode_of_the_compiler_that_is_not_modelled_is_named() -> None:
     graph = foretell.capture_graph(replace(block(), compile="reduce-overhead"))
     assert {caveat.code for caveat in graph.caveats} == {"compiled", "compile-mode"}
@@ -217,3 +240,70 @@ def test_graph_breaks_leave_what_is_between_them_eager() -> None:
     graph = foretell.capture_graph(replace(block(), model=Broken, loss=broken))
     fused = [op for op in graph.ops if op.phase == "forward" and op.signature.name == FUSED]
     assert len(fused) > sum(op.phase == "forward" and op.signature.name == FUSED for op in compiled().ops)
+
+
+class Dropped(nn.Module):
+    """Drops whole samples by a Bernoulli's draw, is called with two shapes, and casts inside the code that is compiled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(64, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        kept = x.new_empty((x.shape[0], 1)).bernoulli_(0.9)
+        with torch.autocast("cpu", enabled=False):
+            made: torch.Tensor = x + self.inner(x) * kept
+        return made
+
+
+def test_draws_casts_and_other_shapes_are_compiled() -> None:
+    graph = foretell.capture_graph(
+        replace(
+            block(),
+            model=Dropped,
+            batch=lambda: (torch.randn(16, 64), torch.randn(40, 64)),
+            loss=lambda model, xs: model(xs[0]).square().mean() + model(xs[1]).square().mean(),
+        )
+    )
+    assert {caveat.code for caveat in graph.caveats} == {"compiled"}
+    entered = [op for op in graph.ops if op.signature.name == ENTERED]
+    assert len(entered) == 4
+    shapes = {out.shape for op in graph.ops if op.signature.name == FUSED for out in op.signature.outputs}
+    assert {(16, 64), (40, 64)} <= shapes
+
+
+class Recurrent(nn.Module):
+    """Whose forward pass the compiler leaves alone as a whole, and what runs in it too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.layer = nn.Embedding(32, 16), nn.GRU(16, 16, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = self.layer(self.embed(x))[0]
+        return made
+
+
+def test_nothing_is_compiled_of_a_recurrent_network() -> None:
+    graph = foretell.capture_graph(
+        replace(block(), model=Recurrent, batch=lambda: torch.randint(0, 32, (4, 8))),
+    )
+    assert not graph.is_compiled
+    assert [caveat.text for caveat in graph.caveats if caveat.code == "compiled"] == [
+        "torch.compile finds nothing that it could compile; the step runs as it is written."
+    ]
+
+
+@pytest.mark.parametrize("compile", [False, True])
+def test_the_loss_of_unaligned_letters_needs_no_real_step(compile: bool) -> None:
+    def loss(model: nn.Module, b: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        scores = nn.functional.log_softmax(model(b[0]), -1).transpose(0, 1)
+        return nn.functional.ctc_loss(scores, b[1], (30,) * 4, (5,) * 4, zero_infinity=True)
+
+    workload = replace(
+        block(), loss=loss, compile=compile, batch=lambda: (torch.randn(4, 30, 64), torch.randint(1, 20, (4, 5)))
+    )
+    graph = foretell.capture_graph(workload)
+    assert {caveat.code for caveat in graph.caveats} == ({"compiled"} if compile else set())
+    (found,) = [op.signature for op in graph.ops if op.signature.name == "aten._ctc_loss"]
+    assert [out.shape for out in found.outputs] == [(4,), (4, 30, 11)]

@@ -273,6 +273,7 @@ def _trace_script(script: Script, side: _Side, known: Mapping[str, Any], writer:
 
 
 def _trace_workload(get_workload: Callable[[], Workload], compiled: bool) -> Graph:
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # a compiled step would have other kernels where a GPU is seen
     import torch
 
     from foretell.capture.as_gpu import devices

@@ -112,7 +112,7 @@ def record(step: Step, recorder: Recorder, values: Values | None = None, *, warm
         grad_accumulation=workload.grad_accumulation,
         samples=samples,
         tokens=tokens,
-        caveats=tuple(_caveats(step, values)),
+        caveats=tuple(_caveats(step, values, recorder)),
         facts=_facts(step),
         provenance=versions(),
     )
@@ -275,11 +275,11 @@ def host_state(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
                     yield counter
 
 
-def _caveats(step: Step, values: Values | None) -> Iterator[Caveat]:
+def _caveats(step: Step, values: Values | None, recorder: Recorder) -> Iterator[Caveat]:
     workload = step.workload
     yield from workload.caveats
     if is_captured_compiled(workload):
-        yield from _compiled_caveats(workload)
+        yield from _compiled_caveats(workload, nothing=isinstance(recorder, CompiledRecorder) and not recorder.ran)
     else:
         if workload.compile:
             yield Caveat(
@@ -296,7 +296,10 @@ def _caveats(step: Step, values: Values | None) -> Iterator[Caveat]:
         yield Caveat("assumed-values", f"The step depends on values that only a run would know: {assumption}.")
 
 
-def _compiled_caveats(workload: Workload) -> Iterator[Caveat]:
+def _compiled_caveats(workload: Workload, nothing: bool) -> Iterator[Caveat]:
+    if nothing:
+        yield Caveat("compiled", "torch.compile finds nothing that it could compile; the step runs as it is written.")
+        return
     yield caveat_of_a_model()
     if isinstance(workload.compile, str):
         left = {

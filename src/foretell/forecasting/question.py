@@ -71,14 +71,23 @@ def decide(
     if isinstance(subject, Script):
         subject = on_cluster(subject, cluster, given)
     graph = capture(subject, settings, progress=progress, cache=cache, output=output)
-    if given is not None and isinstance(subject, Script) and (cuts := cuts_of_compiled(graph, given)):
-        eager = capture(subject, progress=progress, cache=cache, output=output, compiled=False)
+    if given is not None and not _asks_to_compile(subject, settings) and (cuts := cuts_of_compiled(graph, given)):
+        eager = capture(subject, settings, progress=progress, cache=cache, output=output, compiled=False)
         graph = _not_compiled(eager, cuts)
     if given is not None:
         return Question(graph=graph, cluster=cluster, plan=given, decided_by="caller")
     if (template := graph.facts.plan) is not None:
         return Question(graph=graph, cluster=cluster, plan=_planned(template, cluster), decided_by=template.by)
     return Question(graph=graph, cluster=cluster, plan=Plan(dp=cluster.devices), decided_by="cluster")
+
+
+def _asks_to_compile(subject: Subject, settings: Mapping[str, Any] | None) -> bool:
+    """Whether the question does, and not code that compiles by itself; a graph is what it is."""
+    if isinstance(subject, Workload):
+        return bool(subject.compile)
+    if isinstance(subject, str):
+        return subject.endswith(".graph") or "compile" in (settings or {})
+    return isinstance(subject, Graph)
 
 
 def _not_compiled(graph: Graph, cuts: list[str]) -> Graph:

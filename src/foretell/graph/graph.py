@@ -93,6 +93,11 @@ class Graph:
         """`op_times` as an array."""
         return np.array(self.op_times, dtype=np.int64)
 
+    @cached_property
+    def weights(self) -> npt.NDArray[np.float64]:
+        """`runs`, to weigh seconds with."""
+        return self.runs.astype(float)
+
     def remember(self, key: Hashable, make: Callable[[], T]) -> T:
         """What `make` gives, made once for a key: for what is costly and follows from the graph and the key alone."""
         found: T = self._remembered.get(key, _NOTHING)

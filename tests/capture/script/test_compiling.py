@@ -149,5 +149,11 @@ def test_a_script_that_fails_with_its_kernels_is_run_as_it_is_written(script: Wr
 
 def test_a_plan_that_cuts_what_a_script_compiles_has_its_eager_step(script: Write) -> None:
     subject = script(SCRIPT.replace("COMPILE", "model = torch.compile(model)"))
+    found = foretell.forecast(subject, on="2xh100-sxm", plan="tp=2")
+    assert any("kernels of a step that tp=2 cut are not compiled here" in c.text for c in found.caveats)
+
+
+def test_what_a_script_compiles_is_sharded_by_blocks(script: Write) -> None:
+    subject = script(SCRIPT.replace("COMPILE", "model = torch.compile(model)"))
     found = foretell.forecast(subject, on="2xh100-sxm", plan="dp=2,zero=3")
-    assert any("kernels of a step that zero=3 cut are not compiled here" in c.text for c in found.caveats)
+    assert {"compiled", "compiled-by-blocks"} <= {c.code for c in found.caveats}

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from foretell_bench.errors import Errors
 from foretell_bench.pages.benches import markdown, put_table
-from foretell_bench.tables.compiled import CompiledStep, figures
+from foretell_bench.tables.compiled import CompiledStep, figures, part_of
 
 
 def fill(path: Path, steps: Sequence[CompiledStep]) -> None:
-    """Tables of the open steps, or of the blind ones; those of the other part stay as they are."""
-    part = "blind" if all(step.blind for step in steps) else "open"
+    """Tables of the open steps, or of the blind ones; those of the other parts stay as they are."""
+    part = part_of(steps)
     put_table(path, part, markdown(list(figures(steps))))
     put_table(path, f"{part} families", "\n".join(_families(steps)) + "\n")
 

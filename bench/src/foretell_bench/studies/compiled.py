@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import multiprocessing
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -24,7 +24,7 @@ from foretell.sources.resolve import load_workload
 from foretell_bench.fitting.compiled import Known
 from foretell_bench.measuring.compiled.blind import is_blind
 from foretell_bench.measuring.compiled.oracle import compared
-from foretell_bench.measuring.compiled.points import key
+from foretell_bench.measuring.compiled.points import LATER, key
 from foretell_bench.measuring.compiled.rows import rows
 from foretell_bench.tables.compiled import CompiledStep
 
@@ -56,26 +56,57 @@ def capture(
 
 
 def predict(
-    data: Path, graphs: Path, *, blind: bool = False, progress: Callable[[str], None] = lambda text: None
+    data: Path,
+    graphs: Path,
+    *,
+    blind: bool = False,
+    workers: int = 2,
+    progress: Callable[[str], None] = lambda text: None,
 ) -> list[CompiledStep]:
-    """Steps of the open part, or of the blind one, whose graphs are in a folder."""
-    chosen = [row for row in rows(data) if is_blind(row) == blind]
-    models: dict[str, str] = {}
-    known = None if blind else Known.of(data)
-    found = []
-    with TemporaryDirectory() as place:
-        for number, row in enumerate(chosen, 1):
-            pair = [_Wanted.of(row, graphs, compiled).path for compiled in (True, False)]
-            if not all(path.is_file() for path in pair):
-                continue
-            progress(f"forecasting step {number} of {len(chosen)}")
-            if known is not None and row["family"] not in models:
-                models[row["family"]] = _left_out(known, Path(place), row["family"])
-            ours, eager = (Graph.load(str(path)) for path in pair)
-            found.append(_step(row, ours, eager, models.get(row["family"], DEFAULT)))
-    if not found:
+    """Steps of the open part, or of the blind one, whose graphs are in a folder; families side by side."""
+    families: dict[str, list[_Pair]] = {}
+    for number, row in enumerate(rows(data)):
+        ours, eager = (_Wanted.of(row, graphs, compiled).path for compiled in (True, False))
+        if is_blind(row) == blind and ours.is_file() and eager.is_file():
+            families.setdefault(row["family"], []).append(_Pair(number=number, row=row, compiled=ours, eager=eager))
+    if not families:
         raise InputError(f"no compiled step of {data} has its graphs in {graphs}. Leave --kept out to capture them.")
-    return found
+    known = None if blind else Known.of(data)
+    found: list[tuple[int, CompiledStep]] = []
+    # A fork has what was read already.
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("fork"), _keep, (known,)) as pool:
+        futures = [pool.submit(_of_family, family, pairs) for family, pairs in families.items()]
+        for number, future in enumerate(as_completed(futures), 1):
+            found += future.result()
+            progress(f"forecast family {number} of {len(futures)}")
+    return [step for _, step in sorted(found, key=lambda each: each[0])]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pair:
+    """A measured step, and its graphs."""
+
+    number: int
+    row: dict[str, Any]
+    compiled: Path
+    eager: Path
+
+
+_KNOWN: list[Known | None] = []  # of this process
+
+
+def _keep(known: Known | None) -> None:
+    _KNOWN[:] = [known]
+
+
+def _of_family(family: str, pairs: Sequence[_Pair]) -> list[tuple[int, CompiledStep]]:
+    with TemporaryDirectory() as place:
+        known = _KNOWN[0]
+        model = DEFAULT if known is None else _left_out(known, Path(place), family)
+        return [
+            (pair.number, _step(pair.row, Graph.load(str(pair.compiled)), Graph.load(str(pair.eager)), model))
+            for pair in pairs
+        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,5 +156,5 @@ def _step(row: dict[str, Any], compiled: Graph, eager: Graph, model: str) -> Com
         allocated=(row["compiled_peaks"][0], ours.memory.allocated),
         speed_up=(row["eager"]["step_seconds"] / taken, theirs.step_time.seconds / seconds),
         fused=not counted.measured or any(op.signature.name == FUSED for op in compiled.ops),
-        inference=not compiled.training,
+        inference=not compiled.training, later=row.get("part") == LATER,
     )  # fmt: skip

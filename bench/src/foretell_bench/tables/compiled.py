@@ -15,6 +15,9 @@ from foretell_bench.tables.figures import Figure
 
 _HOST_BOUND: Final = 0.75  # of the step with a kernel running, at most
 _CLOSE: Final = 0.03  # numbers of kernels that count as the same
+_SOURCES: Final = {
+    "open": "open steps, their family left out", "blind": "blind steps", "later": "steps measured last"
+}  # fmt: skip
 _CLEAR: Final = 0.05  # a speed-up, or a loss, that one would notice
 
 
@@ -34,11 +37,18 @@ class CompiledStep:
     speed_up: tuple[float, float]  # of the step, over the eager one
     fused: bool = True  # it could be captured compiled, or ran as it is written; else this is the eager step instead
     inference: bool = False
+    later: bool = False  # of the part that was drawn and measured last
+
+
+def part_of(steps: Sequence[CompiledStep]) -> str:
+    if all(step.later for step in steps):
+        return "later"
+    return "blind" if all(step.blind for step in steps) else "open"
 
 
 def figures(steps: Sequence[CompiledStep]) -> Iterator[Figure]:
     """What was captured as compiled, and how far its forecasts are off; of the others, that they are none."""
-    source = "blind steps" if all(step.blind for step in steps) else "open steps, their family left out"
+    source = _SOURCES[part_of(steps)]
     compiled = [step for step in steps if step.fused]
     captured = len(compiled) / len(steps)
     yield Figure(source=source, measure="captured as compiled, not eager", value=captured, rows=len(steps))

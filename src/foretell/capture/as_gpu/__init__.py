@@ -17,7 +17,7 @@ import torch
 from torch._decomp import meta_table
 from torch._subclasses.fake_impls import op_implementations_dict
 
-from foretell.capture.as_gpu import attention, autocast, norms, patches, rnn, sampling
+from foretell.capture.as_gpu import attention, autocast, ctc, norms, patches, rnn, sampling
 from foretell.capture.as_gpu.patches import let_fake_tensors_pass_as_real
 from foretell.capture.opaque import use_declarations
 from foretell.errors import CaptureError
@@ -41,7 +41,8 @@ def behave_as_gpu() -> None:
     _OVERRIDES.append(library)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that we override kernels is the point
-        for name, kernel in (attention.COMPOSITES | norms.COMPOSITES | rnn.COMPOSITES | sampling.COMPOSITES).items():
+        composites = attention.COMPOSITES | norms.COMPOSITES | rnn.COMPOSITES | sampling.COMPOSITES | ctc.COMPOSITES
+        for name, kernel in composites.items():
             library.impl(name, kernel, "CompositeImplicitAutograd", allow_override=True)
         for name, kernel in (norms.SHAPES | rnn.SHAPES | sampling.SHAPES | patches.SHAPES).items():
             if hasattr(torch.ops.aten, name):

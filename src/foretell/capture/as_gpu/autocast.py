@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import torch
@@ -71,6 +71,7 @@ def follow_cuda(library: torch.library.Library) -> None:
     replace(torch, "clear_autocast_cache", clear_both)
     enter = torch.autocast.__init__
 
+    @wraps(enter)  # torch's compiler binds its arguments by name
     def enter_on_cpu(self: torch.autocast, device_type: str, *args: Any, **kwargs: Any) -> None:
         # The user's own autocast("cuda") means the device we stand in for, and half means fp16 there.
         if device_type == "cuda":

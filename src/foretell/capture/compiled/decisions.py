@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import torch
 from torch import _decomp, _prims_common, _refs
+from torch._decomp import decompositions_for_rng
 from torch._inductor import decomposition, lowering, utils
 from torch._inductor.graph import GraphLowering
 from torch._prims_common import suggest_memory_format
@@ -20,9 +21,10 @@ from torch._subclasses.fake_tensor import FakeTensor
 from foretell.capture.compiled.padding import decide_by_estimates
 from foretell.capture.compiled.target import CUDA
 
-_INSTEAD: Final = {"cuda": "cpu", "cpu": "no device"}
+_INSTEAD: Final = {"cuda": "cpu", "cpu": "meta"}  # where nothing lies
 _LOOK: Final = (  # functions that look at the device of what they are given, by the modules that they are in
     (_decomp.decompositions, ("native_batch_norm_helper", "_upsample_nearest", "_upsample_linear")),
+    (decompositions_for_rng, ("bernoulli_", "bernoulli_p")),
     (_refs, ("native_group_norm", "native_layer_norm")),
     (decomposition, ("addmm", "bmm", "mm")),
     (_prims_common, ("get_acc_type",)),

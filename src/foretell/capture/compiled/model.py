@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import torch
@@ -20,6 +21,7 @@ from foretell.capture.compiled.lowering import backend, check_version
 from foretell.capture.compiled.recorder import CompiledRecorder, Launcher
 from foretell.capture.compiled.target import answer_as_target
 
+_MOST_CALLS: Final = 256  # different ways in which a function may be called
 _HOOKS: Final = (
     "_global_forward_pre_hooks", "_global_forward_hooks", "_global_forward_hooks_always_called",
     "_global_forward_hooks_with_kwargs",
@@ -33,7 +35,23 @@ def prepare() -> None:
     decide_as_on_a_gpu()
     FakeTensorMode.__torch_dispatch__ = disable_dynamo(_on_the_host(FakeTensorMode.__torch_dispatch__))  # type: ignore[method-assign]
     torch.Tensor.__deepcopy__ = _keeping_constants(torch.Tensor.__deepcopy__)  # type: ignore[method-assign]
+    _compile_each_shape()
+    _stand_in_for_torch()
     torch._dynamo.reset()
+
+
+def _compile_each_shape() -> None:
+    """Other shapes are compiled anew: kernels whose sizes are symbols are those of numbers, which a forecast needs."""
+    config: Any = torch._dynamo.config
+    config.automatic_dynamic_shapes = False
+    config.recompile_limit = config.accumulated_recompile_limit = _MOST_CALLS
+
+
+def _stand_in_for_torch() -> None:
+    """What is here instead of torch's functions is traced where compiled code calls it, and not compiled by itself."""
+    rules: Any = torch._dynamo.trace_rules
+    rules.add("foretell.capture")
+    rules.get_mod_inlinelist().add(str(Path(__file__).parents[1]))
 
 
 def compile_model(model: torch.nn.Module, recorder: CompiledRecorder, launched_by: Launcher) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch.utils import _pytree as pytree
@@ -16,6 +16,8 @@ from torch.utils import _pytree as pytree
 from foretell.capture.compiled.recorder import CompiledRecorder, Launcher
 
 Sizes = tuple[int, ...]
+# The code looks at memory anew: autograd, which knows no view of it, lets what comes after it write there.
+_VIEWS: Final = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +181,7 @@ def _seen(value: Any, known: dict[str, Any], recorder: CompiledRecorder) -> Any:
 
 
 def _strided(tensor: torch.Tensor, size: Sizes, stride: Sizes, offset: int, recorder: CompiledRecorder) -> torch.Tensor:
-    with recorder.unseen():
+    with recorder.unseen(), torch._C._ExcludeDispatchKeyGuard(_VIEWS):
         return torch.as_strided(tensor, size, stride, tensor.storage_offset() + offset)
 
 

@@ -30,6 +30,8 @@ def answer_as_target() -> None:
     interface.get_compute_capability = staticmethod(lambda device=None: 90)
     interface.current_device = staticmethod(lambda: 0)
     interface.device_count = staticmethod(lambda: 1)
+    interface.Worker.get_device_properties = staticmethod(_properties)  # which a build for CUDA would ask a driver for
+    interface.Worker.current_device = staticmethod(lambda: 0)
     torch.cuda.get_device_capability = lambda device=None: (9, 0)
     caching_worker_device_properties["cuda"] = [_PROPERTIES]
     vars(scheduler)["has_triton"] = lambda: True

@@ -26,7 +26,6 @@ _AS_WRITTEN: Final = ("eager",)  # backends that run the code as it is
 _BY_GRAPHS: Final = ("reduce-overhead", "max-autotune")
 _OF_OBJECTS: Final = ("FUNCTION_MATCH", "CLOSURE_MATCH", "BUILTIN_MATCH", "ID_MATCH")  # which objects, not which values
 _BEFORE: Final = "it was compiled before the capture began"
-_MOST_CALLS: Final = 256  # different ways in which a function may be called
 
 
 class Left(NamedTuple):
@@ -236,8 +235,6 @@ class Compiler:
     def _follow(self) -> None:
         config: Any = torch._dynamo.config
         config.suppress_errors = True  # what fails runs as it is written
-        config.automatic_dynamic_shapes = False
-        config.recompile_limit = config.accumulated_recompile_limit = _MOST_CALLS
         for name in ("torch._dynamo", "torch._inductor", "torch._functorch"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
         if self._since is not None:

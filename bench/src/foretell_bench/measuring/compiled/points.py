@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Collection, Iterator
 from typing import Any, Final
@@ -20,6 +21,20 @@ _TURN: Final = "named named hand named generated named inference named hand name
 _OF_TRAINING: Final = ("grad_accumulation", "clip_grad_norm", "checkpointing")
 _GENERATED: Final = 80
 _GRAPHS: Final = 40
+LATER: Final = "later"  # what a row of the later part says
+_LATER_SEED: Final = 41
+_LATER: Final = 28
+_ROUNDS: Final = ((3, 1), (3, 2))  # architectures of a new family, and of one that is known
+_WAYS: Final = (
+    "as it is",
+    "inference",
+    "as it is",
+    "graphs",
+    "as it is",
+    "inference",
+    "as it is",
+    "graphs in inference",
+)
 _HAND_BLIND: Final = 4  # one in so many of those that are hand-written
 
 
@@ -28,6 +43,39 @@ def points(done: Collection[str] = ()) -> list[Point]:
     known = {name.partition("?")[0] for name in done}
     wanted = [point for point in _in_turn() if key(point) not in done]
     return sorted(wanted, key=lambda point: point["mode"] == "default" and stored_source(point["source"]) in known)
+
+
+def later(known: Collection[str]) -> list[Point]:
+    """A part that is blind as a whole, drawn before any of it was measured: architectures that never were, those of families
+    that never were first; half of them in training as they are, the others in inference or with CUDA graphs."""
+    draw = random.Random(_LATER_SEED)
+    named = _named(draw) + _hand_written()
+    seen = {name.partition("?")[0] for name in known}
+    families = {point["family"] for point in named if stored_source(point["source"]) in seen}
+    new = [point for point in named if stored_source(point["source"]) not in seen]
+    draw.shuffle(new)
+    new.sort(key=lambda point: point["family"] in families)
+    chosen: list[Point] = []
+    for of_new, of_known in _ROUNDS:
+        for point in new:
+            most = of_known if point["family"] in families else of_new
+            alike = [each for each in chosen if each["family"] == point["family"]]
+            if len(alike) < most and point["source"] not in [each["source"] for each in alike]:
+                chosen.append(point)
+    ways = itertools.cycle(_WAYS)
+    return [_in_a_way(point, next(ways)) for point in chosen[:_LATER]]
+
+
+def _in_a_way(point: Point, way: str) -> Point:
+    settings = point["settings"]
+    if "inference" in way and "optimizer" in settings:
+        settings = _not_trained(settings)
+    mode = "reduce-overhead" if "graphs" in way else "default"
+    return {**point, "settings": settings, "mode": mode, "part": LATER}
+
+
+def _not_trained(settings: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in settings.items() if name not in _OF_TRAINING} | {"optimizer": "none"}
 
 
 def key(point: Point) -> str:
@@ -76,8 +124,7 @@ def _inference(draw: random.Random, named: list[Point]) -> list[Point]:
     return [
         _point(
             point["source"],
-            {name: value for name, value in point["settings"].items() if name not in _OF_TRAINING}
-            | {"optimizer": "none"},
+            _not_trained(point["settings"]),
             point["family"],
         )
         for point in draw.sample(trained, len(trained))
