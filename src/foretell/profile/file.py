@@ -22,6 +22,7 @@ from foretell.precision import PRECISIONS
 from foretell.profile.families import ARITHMETIC, FAMILIES, plain
 from foretell.profile.operators import Operators
 from foretell.profile.residuals import Residuals
+from foretell.software import Software
 from foretell.units import Seconds
 
 VERSION: Final = 2
@@ -57,11 +58,14 @@ class Purpose:
     cluster: str = ""
     trainer: str = ""
     versions: str = ""  # of libraries, like "torch 2.9, CUDA 12.8"
+    software: str = ""  # of which time, like torch-1.12: forecasts with the profile start from it; "": today's
 
     def __post_init__(self) -> None:
         for f in dataclasses.fields(self):
             if not isinstance(value := getattr(self, f.name), str):
                 raise ProfileError(f"a profile's {f.name} must be a text, got {value!r}.")
+        if self.software:
+            object.__setattr__(self, "software", str(Software.parse(self.software)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -76,14 +76,21 @@ class _Case:
 
     def __init__(self, row: Row, graph: Graph) -> None:
         self.row, self.graph = row, graph
-        self.step = Prepared.of(Step(workload=graph, on=row.cluster, plan=row.plan, seconds=row.seconds))
+        self.step = Prepared.of(
+            Step(workload=graph, on=row.cluster, plan=row.plan, seconds=row.seconds, software=row.software)
+        )
         self.zero = self.ask(None)
         self.roofline = foretell.forecast(graph, row.cluster, row.plan, model=ROOFLINE).step_time.seconds
         self.seen = seen(row, graph)
 
     def ask(self, profile: Profile | None) -> tuple[float, float, float]:
         """Seconds and their interval, which may have no number."""
-        found = foretell.forecast(self.graph, self.row.cluster, self.row.plan, model=DEFAULT, profile=profile).step_time
+        row = self.row
+        conditions = None if profile else foretell.Conditions(software=row.software)  # a profile knows its own
+        answer = foretell.forecast(
+            self.graph, row.cluster, row.plan, model=DEFAULT, profile=profile, conditions=conditions
+        )
+        found = answer.step_time
         low, high = (np.nan if end is None else end for end in (found.low, found.high))
         return found.seconds, low, high
 

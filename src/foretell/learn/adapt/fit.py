@@ -2,8 +2,9 @@
 
 Forms of growing detail are fitted on parts of the steps and asked about the others, steps of one network being left out
 together. The profile is their mean, each form counting by how likely its errors on steps left out are: with few steps
-several forms are, and what one of them found by chance fades in the mean. Where that is no better than no profile, there is
-none.
+several forms are, and what one of them found by chance fades in the mean. As much of it is taken back as makes the mean error
+of steps left out least: very different jobs have no factors in common, though half of what they seem to have may help. Where
+nothing is better than no profile, there is none.
 
 Where most networks were measured more than once, forms may have a factor for each of them, and steps are left out one by one
 too: what is asked later may be of a network that was measured, or of another. A profile of another device or cluster can be
@@ -38,8 +39,10 @@ Positions = npt.NDArray[np.intp]
 FOLDS: Final = 10
 _TIMED_FOLDS: Final = 5
 _NETWORKS_TIMED: Final = 6  # with fewer, curves of ops would know no more than them
+_NETWORKS: Final = 4  # with fewer, there is none to leave out
 _ENOUGH: Final = 3  # steps with their memory
 _PARTS: Final = ("device", "host", "communication", "fixed", "links")
+_BACK: Final = (0.0, 0.25, 0.5, 0.75, 1.0)  # shares of what was found that may be taken back
 _ALMOST: Final = 0.03  # of the smallest error counts as none
 _EXACT: Final = 1e-3  # an error that counts as none
 _SEEN: Final = 0.02  # a smaller share of a residual model is none
@@ -60,7 +63,7 @@ FORMS: Final = (
 OF_NETWORKS: Final = tuple(
     Form(levels=(*levels, *own))
     for own in (("networks",), ("networks", "seconds"))
-    for levels in (("device",), _PARTS, (*_PARTS, "kinds", "precisions"))
+    for levels in (("device",), _PARTS, (*_PARTS, "kinds", "precisions"), (*_PARTS, "kinds", "precisions", "families"))
 )
 FROM_START: Final = (
     Form(),
@@ -76,6 +79,15 @@ class _Learned:
     fitted: Fitted
     residuals: Residuals | None = None
 
+    def less(self, share: float) -> _Learned:
+        """With all that was found nearer to nothing."""
+        if not share:
+            return self
+        kept, nearer = self.residuals, 1 - share
+        further = kept and replace(kept, weights=tuple(nearer * w for w in kept.weights))
+        numbers = Fitted(self.fitted.form, nearer * self.fitted.numbers, self.fitted.unit)
+        return _Learned(fitted=numbers, residuals=further)
+
     def logs(self, responses: Sequence[ProfileResponse]) -> Floats:
         fixed, seconds = self.fitted.fixed_of(responses), np.exp(self.fitted.logs(responses))
         if self.residuals is None:
@@ -86,13 +98,14 @@ class _Learned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Chosen:
-    """How much each candidate counts, how much the residual model on top of them, and what the steps left out missed by, for
-    each way of leaving them out: with their network first."""
+    """How much each candidate counts, how much the residual model on top of them, by how much all that is taken back, and what
+    the steps left out missed by, for each way of leaving them out: with their network first."""
 
     candidates: Sequence[Candidate]
     fitted: Sequence[Fitted]  # on all steps
     weights: Floats
     smooth: float
+    back: float
     missed: Sequence[Floats]
     before: Floats
 
@@ -171,13 +184,14 @@ def _profile(
 ) -> tuple[Profile, Floats]:  # fmt: skip
     """And by how much it misses steps left out with their network, as logarithms."""
     say(f"fitting {len(ready)} steps")
+    purpose = replace(purpose or Purpose(), software=_software_of(ready, start))
     responses, measured = ManyResponses([p.response for p in ready]), np.array([p.seconds for p in ready])
     again = is_repeated([r.network for r in responses])
     chosen = _choose(
         _candidates(again, start), responses, measured,
-        [_folds([p.network for p in ready]), *([_folds_of_steps(len(ready))] if again else ())],
+        _ways([p.network for p in ready], again),
     )  # fmt: skip
-    learned = _learn(chosen.fitted, chosen.weights, chosen.smooth, responses, measured)
+    learned = _learn(chosen.fitted, chosen.weights, chosen.smooth, responses, measured).less(chosen.back)
     found = learned.fitted.profile(name)
     by_network = found.networks and len(chosen.missed) > 1
     card = Card(
@@ -186,12 +200,23 @@ def _profile(
         error_measured=_mean_error(chosen.missed[1]) if by_network else None,
     )  # fmt: skip
     profile = replace(
-        found, residuals=learned.residuals, purpose=purpose or Purpose(), card=card, memory=_memory(ready),
+        found, residuals=learned.residuals, purpose=purpose, card=card, memory=_memory(ready),
         intervals=Intervals(
             width=_width(chosen.missed[0]), measured=_width(chosen.missed[1]) if by_network else None
         ),
     )  # fmt: skip
     return profile, chosen.missed[0]
+
+
+def _software_of(ready: Sequence[Prepared], start: Profile | None) -> str:
+    """What all steps ran under, since factors are on top of it."""
+    found = {p.software or "" for p in ready} | ({start.purpose.software} if start else set())
+    if len(found) > 1:
+        raise InputError(
+            f"the steps of a profile, and what it starts from, are of several times: {', '.join(s or 'today' for s in sorted(found))}. "
+            "Make a profile of each."
+        )
+    return found.pop()
 
 
 def _check_start(start: Profile | None) -> None:
@@ -256,8 +281,11 @@ def _choose(
     if not ways:
         alone = fit(Form(), responses, measured).logs(responses) - np.log(measured)
         nothing = np.eye(len(candidates))[0]
-        return _Chosen(candidates=candidates, fitted=whole, weights=nothing, smooth=0.0, missed=[alone], before=alone)
-    trials = [_Trials(candidates, responses, measured, way, whole) for way in ways]
+        return _Chosen(
+            candidates=candidates, fitted=whole, weights=nothing, smooth=0.0, back=0.0, missed=[alone], before=alone
+        )
+    made = {id(way): _Trials(candidates, responses, measured, way, whole) for way in ways}
+    trials = [made[id(way)] for way in ways]
     by_candidate = [[each.alone(place) for each in trials] for place in range(len(candidates))]
     started = any(start is not None for _, start in candidates)
     strange = [_STRANGER * (started and start is None) for _, start in candidates]
@@ -269,10 +297,12 @@ def _choose(
     smooth = smooth if smooth > _SEEN else 0.0
     found = [(1 - smooth) * one + smooth * other for one, other in zip(without, smoothed, strict=True)]
     before = by_candidate[0]
-    if np.abs(np.concatenate(found)).mean() > np.abs(np.concatenate(before)).mean():
-        weights, smooth, found = np.eye(len(candidates))[0], 0.0, before
+    mixes = [[(1 - back) * one + back * none for one, none in zip(found, before, strict=True)] for back in _BACK]
+    back, found = min(zip(_BACK, mixes, strict=True), key=lambda mix: _mean_error(np.concatenate(mix[1])))
+    if back == 1.0 or np.abs(np.concatenate(found)).mean() > np.abs(np.concatenate(before)).mean():
+        weights, smooth, back, found = np.eye(len(candidates))[0], 0.0, 0.0, before
     return _Chosen(
-        candidates=candidates, fitted=whole, weights=weights, smooth=smooth, missed=found, before=before[0]
+        candidates=candidates, fitted=whole, weights=weights, smooth=smooth, back=back, missed=found, before=before[0]
     )  # fmt: skip
 
 
@@ -325,10 +355,17 @@ def _mean_error(missed: Floats) -> float:
     return float(np.abs(np.expm1(missed)).mean())
 
 
+def _ways(networks: Sequence[str], again: bool) -> list[list[Positions]]:
+    """To leave steps out: with their network, and one by one; of too few networks both are the same."""
+    together = _folds(networks)
+    alone = _folds_of_steps(len(networks)) if len(set(networks)) >= _NETWORKS else together
+    return [together, alone] if again else [together]
+
+
 def _folds(networks: Sequence[str], most: int = FOLDS) -> list[Positions]:
     """Steps of one network together; by step where there are too few networks to leave one out."""
     names = list(dict.fromkeys(networks))
-    if len(names) < 4:
+    if len(names) < _NETWORKS:
         names, networks = [str(i) for i in range(len(networks))], [str(i) for i in range(len(networks))]
     order = np.random.default_rng(0).permutation(len(names))
     fold_of = {

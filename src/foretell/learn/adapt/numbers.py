@@ -72,6 +72,8 @@ _SEEN: Final = 5e-4  # by which a factor must differ from 1 to be written
 _SHORT: Final[Seconds] = 1e-6  # that are none
 _ROUNDS: Final = 12
 _GRID: Final = (0.0, 2.0, 4.0, 6.0)  # e-folds of the device
+# E-folds of communication: it shows from one on, and is hidden below.
+_LINKS_GRID: Final = (2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0)
 _HIDDEN: Final = 0.5  # of a step's time is the host's, on average
 _NEAR: Final = 1e-3  # a round that changes no number by more is the last
 
@@ -240,22 +242,20 @@ def fit(
     return Fitted(full, trial.whole(min(found, key=lambda each: each[0])[1]), unit)
 
 
-def _starts(form: Form, trial: _Trial, measured: Floats) -> list[dict[str, float]]:
+def _starts(form: Form, trial: _Trial, measured: Floats) -> list[Mapping[str, float]]:
     as_it_is, slopes = trial.logs(np.zeros(len(form.names)))
     shift = float(np.median(np.log(measured) - as_it_is))
-    starts = [{}, {"device": shift, "host": shift, "communication": shift}]
+    starts: list[Mapping[str, float]] = [{}, {"device": shift, "host": shift, "communication": shift}]
     if "host" in form.names and np.mean(slopes[:, form.names.index("host")]) > _HIDDEN:
         starts.append({"device": shift, "host": shift - 2.0, "communication": shift})
-    if any(r.communication for r in trial.responses):
-        starts.append({"communication": 3.0})  # hidden as well, and links of a catalog are often far off
-    return [*starts, _roughly(form, trial, measured)]
+    if any(r.communication for r in trial.responses):  # hidden as well, and links of a catalog are often far off
+        starts.append(_nearest(form, trial, measured, [{"communication": far} for far in _LINKS_GRID]))
+    # A share of a core is a hundred times slower while its links are as listed, and between there and factors near 1 lies a hill.
+    rough = [{"device": far, "host": far * alike} for far in _GRID for alike in (0.0, 1.0)]
+    return [*starts, _nearest(form, trial, measured, rough)]
 
 
-def _roughly(form: Form, trial: _Trial, measured: Floats) -> dict[str, float]:
-    """The nearest of a few: a share of a core is a hundred times slower while its links are as listed, and between there
-    and factors near 1 lies a hill."""
-    tries = [{"device": far, "host": far * alike} for far in _GRID for alike in (0.0, 1.0)]
-
+def _nearest(form: Form, trial: _Trial, measured: Floats, tries: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
     def missed(start: Mapping[str, float]) -> float:
         logs = trial.logs(np.array([start.get(name, 0.0) for name in form.names]))[0]
         return float(np.abs(np.log(measured) - logs).mean())

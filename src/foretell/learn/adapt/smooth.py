@@ -6,7 +6,7 @@ is noise come from the points themselves: the most likely of a few, with weak pr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Final
@@ -30,6 +30,8 @@ class Prior:
     steep: tuple[float, ...]  # of the plane, in a unit of each number; () is none
     usual: tuple[float, ...]  # of what is explained, of noise and of steepness
     lengths: tuple[float, ...] = (1.0, 2.0, 4.0)
+    sharper: str = ""  # a number whose unit may be smaller,
+    times: tuple[float, ...] = (1.0,)  # by these
     farthest: float = 2.0  # e-folds
 
 
@@ -39,6 +41,7 @@ OF_STEPS: Final = Prior(
         "narrow": 1.5, "host": 2.0, "communication": 2.0, "samples": 3.0, "ranks": 3.0,
     },
     explained=(0.05, 0.1, 0.2, 0.4), noises=(0.03, 0.06, 0.12, 0.25), steep=(), usual=(0.12, 0.08),
+    sharper="ranks", times=(1.0, 4.0, 16.0),  # one rank more may be the one beyond a bridge, a socket or a node
 )  # fmt: skip
 OF_OPS: Final = Prior(
     units={"seconds": 3.0, "flops": 3.0, "traffic": 3.0, "last": 1.5, "channels": 1.5, "narrow": 1.5},
@@ -72,27 +75,44 @@ def _fit(
     places = _places(described, prior)
     middle = places.mean(0)
     apart = places - middle
-    along, alone = apart @ apart.T, np.eye(len(errors))
-    alone = alone if together is None else alone + together
-    likely: tuple[float, float, Floats, Floats] | None = None
-    for length in prior.lengths:
-        alike = _near(places / length)
-        for tried in product(prior.explained, prior.noises, *((prior.steep,) if prior.steep else ())):
-            explained, noise, steep = tried if prior.steep else (*tried, 0.0)
-            covariance = explained**2 * alike + noise**2 * alone + steep**2 * along
-            solved = np.linalg.solve(covariance, errors)
-            far = np.log(np.array(tried) / prior.usual) / _UNSURE
-            unlikely = float(np.linalg.slogdet(covariance)[1] + errors @ solved + far @ far)
-            if likely is None or unlikely < likely[0]:
-                likely = unlikely, length, explained**2 * solved, steep**2 * solved @ apart
+    likely: tuple[float, Floats, Floats, Floats] | None = None
+    for times, length in product(prior.times, prior.lengths):
+        stretched = np.array([length / (times if name == prior.sharper else 1.0) for name in prior.units])
+        for tried, unlikely, solved in _solved(_near(places / stretched), apart @ apart.T, errors, prior, together):
+            far = np.log(np.array([*(a / b for a, b in zip(tried, prior.usual, strict=True)), times])) / _UNSURE
+            if likely is None or unlikely + far @ far < likely[0]:
+                steep = tried[2] ** 2 if prior.steep else 0.0
+                likely = float(unlikely + far @ far), stretched, tried[0] ** 2 * solved, steep * solved @ apart
     assert likely is not None
-    _, length, weights, slopes = likely
+    _, stretched, weights, slopes = likely
     return Residuals(
-        columns=tuple(prior.units), scales=tuple(unit * length for unit in prior.units.values()),
-        points=tuple(map(tuple, (places / length).tolist())), weights=tuple((share * weights).tolist()),
-        slopes=tuple((share * length * slopes).tolist()) if prior.steep else (),
+        columns=tuple(prior.units), scales=tuple((np.array([*prior.units.values()]) * stretched).tolist()),
+        points=tuple(map(tuple, (places / stretched).tolist())), weights=tuple((share * weights).tolist()),
+        slopes=tuple((share * stretched * slopes).tolist()) if prior.steep else (),
         offset=share * (mean - float(slopes @ middle)), low=-prior.farthest, high=prior.farthest,
     )  # fmt: skip
+
+
+def _solved(
+    alike: Floats, along: Floats, errors: Floats, prior: Prior, together: npt.NDArray[np.bool_] | None
+) -> Iterator[tuple[tuple[float, ...], float, Floats]]:
+    """For each trial of what is explained, of noise and of steepness: how unlikely errors are, and they solved for. Where noise is
+    of each alone and there is no plane, all trials have the same directions, which are found once."""
+    if together is None and not prior.steep:
+        values, directions = np.linalg.eigh(alike)
+        values, turned = np.maximum(values, 0.0), directions.T @ errors
+        for explained, noise in product(prior.explained, prior.noises):
+            spread = explained**2 * values + noise**2
+            unlikely = float(np.log(spread).sum() + (turned**2 / spread).sum())
+            yield (explained, noise), unlikely, directions @ (turned / spread)
+        return
+    alone = np.eye(len(errors)) if together is None else np.eye(len(errors)) + together
+    for tried in product(prior.explained, prior.noises, prior.steep or (0.0,)):
+        explained, noise, steep = tried
+        covariance = explained**2 * alike + noise**2 * alone + steep**2 * along
+        solved = np.asarray(np.linalg.solve(covariance, errors), dtype=np.float64)
+        unlikely = float(np.linalg.slogdet(covariance)[1] + errors @ solved)
+        yield tried[: len(prior.usual)], unlikely, solved
 
 
 def _places(described: Sequence[Mapping[str, float]], prior: Prior) -> Floats:

@@ -17,6 +17,7 @@ from foretell.hardware import Cluster
 from foretell.learn.adapt.operators import Recorded
 from foretell.plans import Plan
 from foretell.profile import Operators, Profile
+from foretell.software import Software
 from foretell.units import Bytes, Seconds
 from foretell.workload import Workload
 
@@ -33,6 +34,7 @@ class Step:
         seconds: What the step took.
         allocated: Peak bytes of the allocator, where they were measured; `reserved` those of its cache.
         recorded: Op by op, where it was.
+        software: Of which time what ran it is, like `torch-1.12`; None: today's.
 
     Raises:
         InputError: A time or a size that is not above 0.
@@ -50,8 +52,11 @@ class Step:
     allocated: Bytes | None = None
     reserved: Bytes | None = None
     recorded: Recorded | None = None  # op by op, where it was
+    software: str | None = None
 
     def __post_init__(self) -> None:
+        if self.software is not None:
+            object.__setattr__(self, "software", str(Software.parse(self.software)))
         allowed = f"seconds of a step, above 0 and at most {LONGEST:g}"
         check_number("a measured step", self.seconds, allowed, InputError, least=1e-9, most=LONGEST)
         for name in ("allocated", "reserved"):
@@ -75,7 +80,9 @@ class Step:
         return self.recorded, captured
 
     def response(self, model: str | CostModel = DEFAULT, timed: Operators | None = None) -> ProfileResponse:
-        return profile_response(self.workload, self.on, self.plan, settings=self._settings, model=model, timed=timed)
+        return profile_response(
+            self.workload, self.on, self.plan, settings=self._settings, model=model, timed=timed, software=self.software
+        )
 
     def predicted(self, profile: Profile, model: str | CostModel = DEFAULT) -> Seconds:
         found = forecast(self.workload, self.on, self.plan, settings=self._settings, model=model, profile=profile)
@@ -95,6 +102,7 @@ class Prepared:
     response: ProfileResponse
     allocated: Bytes | None = None
     reserved: Bytes | None = None
+    software: str | None = None  # that `response` is under
 
     @classmethod
     def of(
@@ -103,7 +111,12 @@ class Prepared:
     ) -> Prepared:  # fmt: skip
         found = known or step.response(model, timed)
         return cls(
-            seconds=step.seconds, network=step.network, response=found, allocated=step.allocated, reserved=step.reserved
+            seconds=step.seconds,
+            network=step.network,
+            response=found,
+            allocated=step.allocated,
+            reserved=step.reserved,
+            software=step.software,
         )
 
 

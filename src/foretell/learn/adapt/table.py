@@ -18,7 +18,7 @@ from foretell.limits import read_bytes
 from foretell.plans import Plan
 from foretell.units import Bytes
 
-COLUMNS: Final = ("source", "settings", "cluster", "plan", "seconds", "allocated", "reserved")
+COLUMNS: Final = ("source", "settings", "cluster", "plan", "seconds", "allocated", "reserved", "software")
 _NEEDED: Final = ("source", "seconds")
 
 
@@ -64,7 +64,7 @@ def _step(path: Path, line: int, row: Mapping[str, str | None], device: str) -> 
         return Step(
             workload=cell["source"], on=on, plan=Plan.parse(cell["plan"]) if cell["plan"] else None,
             settings=_settings(cell["settings"]), seconds=_number("seconds", cell["seconds"]),
-            allocated=_bytes(cell, "allocated"), reserved=_bytes(cell, "reserved"),
+            allocated=_bytes(cell, "allocated"), reserved=_bytes(cell, "reserved"), software=cell["software"] or None,
         )  # fmt: skip
     except ForetellError as error:
         raise InputError(f"{path}, line {line}: {error}") from None
