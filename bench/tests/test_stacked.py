@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from foretell_bench.studies.driple.patience import ridge, thinned
+from foretell_bench.studies.driple.report import curves
 from foretell_bench.studies.driple.stacked import Given, fit_all
 from foretell_bench.tables.sooner import needed, times_fewer
 
@@ -60,6 +63,27 @@ def test_a_fit_that_learns_nothing_more_ends() -> None:
     assert len(found.curve) == 1 + found.best_epoch + 3
 
 
+def test_a_stack_that_had_to_stop_goes_on(tmp_path: Path) -> None:
+    given = [Given(train=rows(), test=(), seed=seed) for seed in (0, 1)]
+    kept = tmp_path / "stack.going"
+    fit_all(given, replace(SMALL, epochs=3), kept=kept)
+    through, again = fit_all(given, SMALL), fit_all(given, SMALL, kept=kept)
+    for one, other in zip(through, again, strict=True):
+        assert other.curve == pytest.approx(one.curve, rel=1e-3)
+        assert other.best_epoch == one.best_epoch
+
+
+def test_fits_that_ended_are_taken_out_and_the_others_go_on(tmp_path: Path) -> None:
+    given = [Given(train=rows(scale=1.0 + seed), test=(), seed=seed) for seed in range(4)]
+    settings, kept = replace(SMALL, epochs=40, patience=4), tmp_path / "stack.going"
+    alone = [fit_all([one], settings)[0] for one in given]
+    assert len({len(one.curve) for one in alone}) > 1  # they end at different epochs
+    fit_all(given, replace(settings, epochs=9), kept=kept)
+    for found in (fit_all(given, settings), fit_all(given, settings, kept=kept)):
+        for one, other in zip(alone, found, strict=True):
+            assert other.curve == pytest.approx(one.curve, rel=0.01)
+
+
 def test_how_much_sooner_counts_from_before_the_first_epoch() -> None:
     curve = [[float(i), e] for i, e in enumerate((0.5, 0.4, 0.3, 0.2, 0.1, 0.1, 0.1, 0.1, 0.1))]
     assert needed(curve, 0.1) == 2  # the first of five whose median is low enough
@@ -81,3 +105,15 @@ def test_a_ridge_learns_what_grows_with_totals() -> None:
     found = ridge(train, test, {STEP_TIME: max(e.measured[STEP_TIME] for e in train)})
     for values, e in zip(found, test, strict=True):
         assert values[STEP_TIME] == pytest.approx(e.measured[STEP_TIME], rel=0.5)
+
+
+def test_curves_stand_beside_plainer_answers() -> None:
+    fit = {
+        "epochs": 2,
+        "curve": [[0, 0.2], [1, 0.05], [2, 0.04]],
+        "validated": {"ridge": 0.03, "median of training": 0.06},
+    }
+    drawn = curves({"here | 0": fit, "here | 1": fit, "there | 0": fit})
+    assert drawn.count("<polyline") == 3
+    assert drawn.count("stroke-dasharray") == 4  # two settings, a ridge and a middle each
+    ElementTree.fromstring(drawn)

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from foretell.methods.driple.method import RELEASED, Driple, DripleSettings, setting_of
+from foretell.methods.driple.method import RELEASED, Driple, DripleSettings, Fitted, parted, setting_of
 from foretell.methods.protocol import Example
 from foretell_bench.studies.driple.fits import (
     SCRATCH,
@@ -43,19 +43,19 @@ def run(
     rows: Rows, data: Data, path: Path, results: Results, *, seeds: int, seconds: float, on: str, say: Say,
     settings: DripleSettings = RELEASED, keep: Callable[[], None] = lambda: None,
 ) -> None:  # fmt: skip
-    """From scratch, then tailored in each way; what the results have is not fitted again, and no stack is begun when time is up."""
+    """From scratch, then tailored in each way; fits that have ended are not fitted again, others go on, and no stack is begun when
+    time is up."""
     chosen = replace(settings, batch=BATCH, trains_on=on)
     end = time.monotonic() + seconds
     every = [(setting, seed) for setting in sorted(rows) for seed in range(seeds)]
     for way in (SCRATCH, *WAYS):
-        wanted = [
-            at for at in every if (way == SCRATCH or at[0] != data.source) and _key(*at) not in results.get(way, {})
-        ]
-        if not wanted or time.monotonic() > end:
+        wanted = [at for at in every if way == SCRATCH or at[0] != data.source]
+        there = results.get(way, {})
+        if all(there.get(_key(*at), {}).get("ended") for at in wanted) or time.monotonic() > end:
             continue
         say(f"{way}: {len(wanted)} fits")
         given = [_given(rows, data, path, at, way) for at in wanted]
-        found = fit_all(given, chosen, seconds=end - time.monotonic(), say=say)
+        found = fit_all(given, chosen, seconds=end - time.monotonic(), say=say, kept=_going(path, way))
         for (setting, seed), one, made in zip(wanted, given, found, strict=True):
             own = results.setdefault(way, {})
             own[_key(setting, seed)] = _result(one, made, rows[setting], seed, data, chosen)
@@ -72,6 +72,11 @@ def _base(path: Path, seed: int) -> Path:
     folder = path.parent / f"{path.stem}-bases"
     folder.mkdir(parents=True, exist_ok=True)
     return folder / f"{seed}.safetensors"
+
+
+def _going(path: Path, way: str) -> Path:
+    """What a stack that had to stop goes on from."""
+    return _base(path, 0).with_name(f"{way.replace(', ', '-').replace(' ', '-')}.going")
 
 
 def _given(rows: Rows, data: Data, path: Path, at: tuple[str, int], way: str) -> Given:
@@ -100,7 +105,19 @@ def _result(
         "rows": len(train), "test": len(test), "epochs": len(made.curve) - 1, "best": made.best_epoch, "ended": made.ended,
         "error": {name: round(error_of(by), 4) for name, by in found.items()}, "curve": thinned(made.curve),
         "errors": {name: {t: round(v["off"], 4) for t, v in by.items()} for name, by in found.items()},
+        "validated": _validated(train, made.fitted, data, settings),
     }  # fmt: skip
+
+
+def _validated(train: Sequence[Example], fitted: Fitted, data: Data, settings: DripleSettings) -> dict[str, float]:
+    """Mean squares of the rivals on what a fit is stopped by: lines beside its curve."""
+    seen, left_out = parted(train, settings.validated)
+    labels, scale = Driple(settings).labels_of(left_out, fitted), scales(seen, data.targets)
+    found = {}
+    for name, rival in (("ridge", ridge), ("median of training", constant)):
+        table = [[v.get(t, np.nan) for t in fitted.targets] for v in rival(seen, left_out, scale)]
+        found[name] = float(f"{np.nanmean((np.array(table) / fitted.largest - labels) ** 2):.4g}")
+    return found
 
 
 def thinned(curve: Sequence[float]) -> list[list[float]]:

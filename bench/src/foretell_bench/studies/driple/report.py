@@ -191,3 +191,52 @@ def _panel(setting: str, seeds: Sequence[Mapping[str, Any]], x0: float, y0: floa
         )
         drawn.append(f'<polyline points="{points}" fill="none" stroke="{COLOURS[way]}" stroke-width="1.2"/>')
     return drawn
+
+
+# Until patience.
+
+_LEAST: Final = 0.01  # mean squares at the foot of a panel
+_DASHES: Final = {"ridge": "#1d4ed8", "median of training": "#15803d"}
+
+
+def curves(scratch: Mapping[str, Any]) -> str:
+    """Mean squares on what a fit is stopped by, over epochs: a panel a setting, a line a seed; dashed, what plainer answers have."""
+    settings = sorted({key.partition(" | ")[0] for key in scratch})
+    longest = max(fit["epochs"] for fit in scratch.values())
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{len(settings) * _WIDE + 20}" height="{_HIGH + 40}" '
+    parts = [head + 'font-family="sans-serif" font-size="10"><rect width="100%" height="100%" fill="white"/>',
+             f'<text x="40" y="14" fill="{COLOURS["transfer, frozen"]}">— after Driple, five seeds</text>']  # fmt: skip
+    for i, (name, colour) in enumerate(_DASHES.items()):
+        parts.append(f'<text x="{220 + 110 * i}" y="14" fill="{colour}">- - {name}</text>')
+    for place, setting in enumerate(settings):
+        fits = [fit for key, fit in scratch.items() if key.partition(" | ")[0] == setting]
+        parts += _curves_panel(setting, fits, longest, place * _WIDE + _MARGIN)
+    return "\n".join([*parts, "</svg>\n"])
+
+
+def _curves_panel(setting: str, fits: Sequence[Mapping[str, Any]], longest: int, x0: float) -> list[str]:
+    width, height, y0 = _WIDE - _MARGIN - 10, _HIGH - 50, 30
+    most = max(error for fit in fits for _, error in fit["curve"])
+
+    def across(epoch: float) -> float:
+        return x0 + width * epoch / longest
+
+    def down(error: float) -> float:
+        return y0 + height - (height - 16) * math.log(max(error, _LEAST) / _LEAST) / math.log(most / _LEAST)
+
+    drawn = [
+        f'<text x="{x0}" y="{y0 + 10}">{setting}</text>',
+        f'<path d="M{x0},{y0 + 16}V{y0 + height}H{x0 + width}" fill="none" stroke="#bbb"/>',
+        f'<text x="{x0 - 30}" y="{y0 + 24}">{most:.2f}</text><text x="{x0 - 30}" y="{y0 + height}">{_LEAST}</text>',
+        f'<text x="{x0 + width - 60}" y="{y0 + height + 12}">{longest:,} epochs</text>',
+    ]
+    for fit in fits:
+        points = " ".join(f"{across(epoch):.1f},{down(error):.1f}" for epoch, error in fit["curve"])
+        drawn.append(
+            f'<polyline points="{points}" fill="none" stroke="{COLOURS["transfer, frozen"]}" stroke-width="0.8"/>'
+        )
+    for name, colour in _DASHES.items():
+        if plainly := [fit["validated"][name] for fit in fits if "validated" in fit]:
+            y = down(fmean(plainly))
+            drawn.append(f'<path d="M{x0},{y:.1f}H{x0 + width}" stroke="{colour}" stroke-dasharray="4 3"/>')
+    return drawn
