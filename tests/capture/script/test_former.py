@@ -57,6 +57,9 @@ PARSED = """
     import torchvision
 
     assert torchvision.__version__ >= "0.3.0"
+    from transformers.modeling_bert import *
+
+    assert issubclass(BertPreTrainedModel, nn.Module) and ACT2FN  # which came along
     check_min_version("99.0.0.dev0")
     require_version("datasets>=99.0", "pip install datasets")
     assert not deepspeed.is_deepspeed_zero3_enabled() and issubclass(BertLayer, nn.Module)

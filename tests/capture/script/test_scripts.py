@@ -306,6 +306,12 @@ def test_a_script_without_an_update_is_told_so(script: Write) -> None:
     assert "make_env" not in str(told.value)
 
 
+def test_a_script_without_an_update_hears_what_it_ends_with(script: Write) -> None:
+    text = 'import torch\ndef translate(): ...\nif __name__ == "__main__":\n    # train()\n    translate()\n'
+    with pytest.raises(WorkloadError, match=r"with line 5 of .*train\.py \(translate\(\)\) as its last"):
+        foretell.capture_graph(script(text))
+
+
 def test_shapes_that_do_not_go_together_are_told_once(script: Write) -> None:
     with pytest.raises(WorkloadError, match="must have same reduction dim") as told:
         foretell.capture_graph(script("import torch\ntorch.nn.Linear(3, 4).cuda()(torch.randn(2, 5).cuda())\n"))

@@ -12,6 +12,7 @@ import pytest
 
 from foretell.capture.script import slow
 from foretell.capture.script.guesses import Guesses
+from foretell.capture.script.parsed import known_tree, tree_of
 from foretell.capture.script.slow import CUT, MORE, ROUNDS, Looks, Rounds, around, cut
 
 LOOPS = """
@@ -34,6 +35,7 @@ LOOPS = """
 def loops(tmp_path: Path) -> Path:
     path = tmp_path / "prepare.py"
     path.write_text(textwrap.dedent(LOOPS).strip())
+    tree_of(str(path))
     return path
 
 
@@ -41,6 +43,12 @@ def test_loops_that_train_are_left(loops: Path) -> None:
     assert [line for _, line in around(str(loops), 4)] == [3]
     assert [line for _, line in around(str(loops), 8)] == [8]
     assert list(around(str(loops), 12)) == []
+
+
+def test_a_look_does_not_parse(tmp_path: Path) -> None:
+    path = str(tmp_path / "other.py")
+    Path(path).write_text("for row in range(3):\n    pass\n")
+    assert list(around(path, 2)) == [] and known_tree(path) is None
 
 
 def test_long_ones_end_early(loops: Path, monkeypatch: pytest.MonkeyPatch) -> None:

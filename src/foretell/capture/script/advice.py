@@ -55,12 +55,12 @@ def on_no_step(script: Script, updates: int, *, optimizers: int = 0, started: Se
         )
     if not updates and optimizers:
         return (
-            f"{script.path} makes an optimizer and ran to its end without an update: there is no step to forecast. Does it find "
-            "any data, and train for at least one epoch? Give it arguments, after --, or data, with --fake-data."
+            f"{script.path} makes an optimizer and ran to its end without an update{_last_of(script)}: there is no step to "
+            "forecast. Does it find any data, and train for at least one epoch? Give it arguments, after --, or data, with --fake-data."
         )
     if not updates:
         return (
-            f"{script.path} ran to its end without an update of a torch optimizer: there is no step to forecast. "
+            f"{script.path} ran to its end without an update of a torch optimizer{_last_of(script)}: there is no step to forecast. "
             + _functions(Path(script.path))
         )
     if updates > 2:
@@ -90,6 +90,19 @@ class Started:
             words = words.decode() if isinstance(words, bytes) else words
             if _TRAINS.search(words):
                 self.commands.append(words)
+
+
+def _last_of(script: Script) -> str:
+    """The statement that a script ends with, which says what it is for."""
+    with contextlib.suppress(OSError, SyntaxError, ValueError):
+        text = Path(script.path).read_text(encoding="utf-8")
+        body = ast.parse(text).body
+        while body and isinstance(body[-1], ast.If):
+            body = body[-1].body
+        if body and not isinstance(body[-1], ast.FunctionDef | ast.ClassDef | ast.Import | ast.ImportFrom):
+            words = " ".join(ast.unparse(body[-1]).split())
+            return f", with line {body[-1].lineno} of {script.path} ({words[:80]}) as its last"
+    return ""
 
 
 def _functions(path: Path) -> str:

@@ -150,7 +150,7 @@ class _Flow:
         for t, storage in raw.items():
             layout = self._layout[t]
             rows = len(layout.shape) == 2 and layout == Layout.contiguous(layout.shape, layout.dtype)
-            part = layout.nbytes * 2 < self._graph.storages[storage].nbytes
+            part = layout.nbytes < self._graph.storages[storage].nbytes
             if storage in self._resident and rows and part and _is_integer(layout) and t not in self._makers:
                 cuts.setdefault((storage, layout), set()).add(t)
         for (_, layout), tensors in cuts.items():

@@ -15,7 +15,13 @@ _CLASSES: Final = re.compile(
     r"(num|n|nb|number)_?(of_)?(class|classes|cls|domains|labels|identities|categories)|nclass(es)?", re.IGNORECASE
 )
 _SIDES: Final = re.compile(
-    r"(im(age)?|img|picture|photo|input|train|crop|fine|load)?_?(size|sz|shape|resolution|res|dim)s?|patch_?size",
+    r"(im(age)?|img|picture|photo|input|train|crop|fine|load)?_?(size|sz|shape|resolution|res)s?|"
+    r"(im(age)?|img|picture|photo|crop)_?dims?|patch_?size",
+    re.IGNORECASE,
+)
+_LENGTHS: Final = re.compile(
+    r"max_?(seq(uence)?|text|source|src|token|pad|sent(ence)?)?_?len(gth)?|seq(uence)?_?(len(gth)?|size)|block_size|bptt|context_(len(gth)?|size)|"
+    r"model_max_length|cutoff_len|pad_(size|len(gth)?)",
     re.IGNORECASE,
 )
 _SETTINGS: Final = frozenset("args arg opt opts options config cfg conf params hparams flags settings".split())
@@ -36,6 +42,12 @@ def sides_meant(frame: types.FrameType | None) -> tuple[int, int] | None:
         return None
     sides = [found, found] if isinstance(found, int) else [side for side in found if side >= _LEAST]
     return sides[0], sides[1]
+
+
+def length_meant(frame: types.FrameType | None) -> int | None:
+    """Of a sequence of tokens, where a setting names it."""
+    found: int | None = next(_meant(frame, _LENGTHS, _counts), None)
+    return found
 
 
 def _meant(frame: types.FrameType | None, named: re.Pattern[str], fits: Callable[[Any], bool]) -> Iterator[Any]:

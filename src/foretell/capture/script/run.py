@@ -12,7 +12,7 @@ from typing import Any, Final
 import torch
 
 from foretell.capture.as_gpu import attention, behave_as_gpu, let_fake_tensors_pass_as_real
-from foretell.capture.script import compiling, repository
+from foretell.capture.script import compiling, parsed, repository
 from foretell.capture.script.guesses import Guesses
 from foretell.capture.script.imports import once_imported
 from foretell.capture.script.pretend import (
@@ -50,6 +50,7 @@ from foretell.capture.script.pretend import (
     kernels,
     lazily,
     likenesses,
+    made_batches,
     made_up,
     missing_files,
     moving,
@@ -175,12 +176,12 @@ _STAND_INS: Final[tuple[Callable[[Session], None], ...]] = (
     tensor_parallel.install, checkpoints.install, pipelining.install,
     _compute_where_tensors_lie, _declare_operations, kernels.install,
     quantized.install,
-    data.install, empty_sets.install, class_weights.install, _follow_steps,
+    data.install, empty_sets.install, made_batches.install, class_weights.install, _follow_steps,
     former.install, former_tables.install,
     former_arguments.install, former_hub.install, former_pictures.install, former_tensors.install, games.install,
     former_modules.install,
     former_names.install, former_methods.install, former_functions.install,
-    former_packaging.install, former_python.install, former_language.install,
+    former_packaging.install, former_python.install, former_language.install, parsed.install,
     former_sounds.install, former_hydra.install, former_vision.install, former_plots.install,
     former_lightning.install, texts.install, series_sets.install, tools.install,
     quiet.install,

@@ -7,8 +7,6 @@ or an optimizer, and what takes a step is never passed over.
 from __future__ import annotations
 
 import ast
-import functools
-import linecache
 import re
 import types
 from typing import Any, Final
@@ -22,6 +20,7 @@ from foretell.capture.script.faults import fault_of
 from foretell.capture.script.going_on import Place
 from foretell.capture.script.guesses import Guesses
 from foretell.capture.script.packages import MissingError
+from foretell.capture.script.parsed import tree_of
 from foretell.capture.script.unread import frames_in, is_model
 from foretell.errors import ForetellError
 from foretell.sources.offline import refusal_in
@@ -84,19 +83,11 @@ def _place(error: BaseException) -> Place | None:
 def statement_at(path: str, line: int) -> ast.stmt | None:
     """The innermost one that a line is of."""
     found: ast.stmt | None = None
-    for node in ast.walk(_tree(path)):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or 0):
             inner = found is None or node.lineno > found.lineno or not hasattr(node, "body")
             found = node if inner else found
     return found
-
-
-@functools.cache
-def _tree(path: str) -> ast.AST:
-    try:
-        return ast.parse("".join(linecache.getlines(path)))
-    except (SyntaxError, ValueError):
-        return ast.Module([], [])
 
 
 def _may_go(statement: ast.stmt, frame: types.FrameType) -> bool:

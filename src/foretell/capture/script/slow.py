@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import linecache
 import re
 import sys
 import time
@@ -18,6 +17,7 @@ from typing import Any, Final
 
 from foretell.capture.reads import is_library
 from foretell.capture.script.guesses import Guesses
+from foretell.capture.script.parsed import known_tree
 from foretell.units import Seconds
 
 CUT: Final = "loops that end early"  # what the guess about them is called
@@ -58,18 +58,15 @@ class Looks:
 
 
 def around(path: str, line: int) -> Iterator[tuple[str, int]]:
-    """Loops that a line is in, of those that do not train, by the lines that they begin in."""
-    for loop, first, last in _loops(path):
+    """Loops that a line of a parsed file is in, of those that do not train, by the lines that they begin in."""
+    tree = known_tree(path)
+    for loop, first, last in _loops(tree) if tree is not None else ():
         if first <= line <= last:
             yield path, loop
 
 
 @functools.cache
-def _loops(path: str) -> tuple[tuple[int, int, int], ...]:
-    try:
-        tree = ast.parse("".join(linecache.getlines(path)))
-    except (SyntaxError, ValueError):
-        return ()
+def _loops(tree: ast.Module) -> tuple[tuple[int, int, int], ...]:
     found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.For | ast.While) and not _TRAINS.search(ast.unparse(node)):

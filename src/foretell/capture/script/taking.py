@@ -16,6 +16,8 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
 from torch.utils import _pytree as pytree
 
+from foretell.capture.script.parsed import tree_of
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
@@ -116,16 +118,9 @@ def _of_sum(equation: Any, operands: Any) -> Iterator[Given]:
             yield from (Given(shape=(got,), extents=(pair,)) for pair in others)
 
 
-def _tree(path: str) -> ast.AST:
-    try:
-        return ast.parse("".join(linecache.getlines(path)))
-    except (SyntaxError, ValueError):
-        return ast.Module([], [])
-
-
 def taken_apart(frame: types.FrameType, line: int) -> Iterator[Given]:
     """Of a line that takes the shape of a tensor apart into another number of extents than it has."""
-    for node in ast.walk(_tree(frame.f_code.co_filename)):
+    for node in ast.walk(tree_of(frame.f_code.co_filename)):
         if not isinstance(node, ast.Assign) or not node.lineno <= line <= (node.end_lineno or 0):
             continue
         target, value = node.targets[0], node.value

@@ -23,7 +23,7 @@ import psutil
 
 import foretell
 from foretell_bench.studies.scripts.outcomes import brief, outcome_of, refusal, summary, table
-from foretell_bench.studies.scripts.public_list import PublicScript
+from foretell_bench.studies.scripts.public_list import DRAWS, PublicScript
 
 LIMIT: Final = 300.0  # seconds per script, of the processor: a busy machine makes all of them slow
 _PATIENCE: Final = 5  # times as long may pass
@@ -130,8 +130,7 @@ def sets(
     results: Mapping[str, Mapping[str, Any]], later: Mapping[str, Mapping[str, Any]], scripts: Sequence[PublicScript]
 ) -> dict[str, dict[str, Mapping[str, Any]]]:
     """Results by set: each draw as it was when nobody had seen it, and all that was run later, as it is now."""
-    titles = ("first", "second", "third", "fourth", "fifth", "sixth")
-    draws = {f"{title} drawn": number for number, title in enumerate(titles, 1)}
+    draws = {f"{title} drawn": number for number, title in enumerate(DRAWS, 1)}
     found = {
         title: {s.name: results[s.name] for s in scripts if s.drawn == n and s.name in results}
         for title, n in draws.items()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 LIST: Final = Path(__file__).with_name("public.toml")
+DRAWS: Final = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +23,7 @@ class PublicScript:
     repository: str
     commit: str
     on: str  # devices
-    drawn: int = 0  # the first to sixth draw; 0 where it was developed with from the beginning
+    drawn: int = 0  # the number of the draw; 0 where it was developed with from the beginning
     script: str = ""
     arguments: tuple[str, ...] = ()
     launch: str = ""  # a whole line of torchrun, accelerate, deepspeed, …

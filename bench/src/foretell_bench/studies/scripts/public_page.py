@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from foretell_bench.studies.scripts.outcomes import FORECASTS, brief, counts
-from foretell_bench.studies.scripts.public_list import LeftOut
+from foretell_bench.studies.scripts.public_list import DRAWS, LeftOut
 
 _FAILURES: Final = 32  # that the page has; the results have all
 _ABOUT: Final = """# Public scripts
@@ -82,10 +82,10 @@ def _failures(sets: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
 
 def _left_out(left: Sequence[LeftOut]) -> str:
     """How many; the list has the reasons, which fill a page of their own."""
-    drawn = [sum(one.drawn == n for one in left) for n in (1, 2, 3, 4, 5, 6)]
+    drawn = [sum(one.drawn == n for one in left) for n in range(len(DRAWS) + 1)]
+    first, *others = (f"{count} {title}" for count, title in zip(drawn[1:], DRAWS, strict=True))
     return (
-        f"{drawn[0]} more repositories were drawn first, {drawn[1]} second, {drawn[2]} third, {drawn[3]} fourth, {drawn[4]} fifth, "
-        f"{drawn[5]} sixth and {len(left) - sum(drawn)} for the open set, and left out: "
+        f"{first.replace(' ', ' more repositories were drawn ', 1)}, {', '.join(others)} and {drawn[0]} for the open set, and left out: "
         "no training script that runs with a current Python, torch and libraries, something to be built, or no snapshot. The list "
         "says which and why."
     )

@@ -53,6 +53,8 @@ def _made(name: str) -> types.ModuleType:
 
     def there(wanted: str) -> Any:
         now = importlib.import_module(str(_now(name)))
+        if wanted == "__all__":  # older modules had none: all that was in them was imported
+            return sorted({each for each in vars(now) if not each.startswith("_")} | {*getattr(now, "__all__", ())})
         return getattr(now, wanted) if hasattr(now, wanted) else getattr(now, wanted.removesuffix("Fast"))
 
     module.__getattr__ = there

@@ -90,7 +90,9 @@ class Overlay:
     def there(self, path: Any) -> str | None:
         """Where a path of the script's own making lies; None for what is no path, or is free to be written."""
         try:
-            text = os.path.abspath(os.fsdecode(path))
+            if not (text := os.fsdecode(path)):  # no file, and not the current folder either
+                return None
+            text = os.path.abspath(text)
         except (TypeError, ValueError):
             return None
         if text.startswith((self.scratch, "/dev/", "/proc/")):
