@@ -396,7 +396,7 @@ def accuracy(
         if not kept and saved is None:
             _capture_compiled(data or [], graphs, blind, workers)
         if not capture_only:
-            _compiled(data or [], saved, save, page, graphs, blind, as_json)
+            _compiled(data or [], saved, save, page, graphs, blind, workers, as_json)
         return
     if split == GENERATED:
         _generated(data or [], saved, save, page, as_json)
@@ -441,7 +441,14 @@ def _capture_compiled(data: list[Path], graphs: Path, blind: bool, workers: int)
 
 
 def _compiled(
-    data: list[Path], saved: Path | None, save: Path | None, page: Path | None, graphs: Path, blind: bool, as_json: bool
+    data: list[Path],
+    saved: Path | None,
+    save: Path | None,
+    page: Path | None,
+    graphs: Path,
+    blind: bool,
+    workers: int,
+    as_json: bool,
 ) -> None:
     """Compiled steps as they are captured and forecast."""
     from foretell_bench.studies.compiled import predict
@@ -451,7 +458,9 @@ def _compiled(
         steps = bench.read(saved)
     else:
         with progress() as say:
-            steps = [step for each in data for step in predict(each, graphs, blind=blind, progress=say)]
+            steps = [
+                step for each in data for step in predict(each, graphs, blind=blind, workers=workers, progress=say)
+            ]
     if save is not None:
         bench.save(steps, save)
     if page is not None:
@@ -561,6 +570,9 @@ def power(
     write: Annotated[
         Path | None, typer.Option("--write", metavar="FOLDER", help="Fit the numbers of a model's folder.")
     ] = None,
+    limits: Annotated[
+        Path | None, typer.Option("--limits", metavar="FILE", help="With steps that go on at their limit of power.")
+    ] = None,
     public: Annotated[
         Path | None, typer.Option("--public", metavar="FOLDER", help="Instead, public runs on other boards.")
     ] = None,
@@ -582,9 +594,11 @@ def power(
             steps = bench.run(data, graphs, progress=say)
     if save is not None:
         bench.save(steps, save)
+    limited = bench.read_limited(limits) if limits is not None else None
     if write is not None:
-        bench.write(steps, write)
-    _show(bench.figures(steps), as_json)
+        bench.write(steps, write, limited)
+    further = bench.limited_figures(steps, limited) if limited else []
+    _show([*bench.figures(steps), *further], as_json)
 
 
 @app.command()

@@ -101,7 +101,7 @@ def _generated(results: Path) -> Iterator[Figure]:
 def _compiled(results: Path) -> Iterator[Figure]:
     from foretell_bench.tables import compiled
 
-    for name in ("compiled_blind.json", "compiled.json"):
+    for name in ("compiled_later.json", "compiled_blind.json", "compiled.json"):
         yield from _with_bars(compiled.figures(compiled.read(results / name)))
 
 

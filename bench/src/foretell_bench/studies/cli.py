@@ -157,7 +157,7 @@ def driple(
     )  # fmt: skip
     path = out or RESULTS / ("driple.json" if data == "box" else f"driple-{data}.json")
     study = Study(path, data_of(data, stores).source)
-    if stacked:
+    if stacked and not show:
         of = data_of(data, stores)
         patience_study.run(
             by_setting(of.read()), of, path, study.results.setdefault("until patience", {}), seeds=seeds,
@@ -171,7 +171,12 @@ def driple(
         run(study, options)
     report.show(study.results, study.source, say)
     if picture is not None:
-        picture.write_text(report.picture(study.results, study.source), encoding="utf-8")
+        drawn = (
+            report.curves(study.results["until patience"]["from scratch"])
+            if stacked
+            else report.picture(study.results, study.source)
+        )
+        picture.write_text(drawn, encoding="utf-8")
 
 
 @app.command()
