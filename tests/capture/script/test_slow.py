@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import importlib.machinery
+import runpy
 import textwrap
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from foretell.capture.script import slow
+from foretell.capture.script import parsed, slow
 from foretell.capture.script.guesses import Guesses
 from foretell.capture.script.parsed import known_tree, tree_of
+from foretell.capture.script.session import Session
 from foretell.capture.script.slow import CUT, MORE, ROUNDS, Looks, Rounds, around, cut
 
 LOOPS = """
@@ -48,7 +52,22 @@ def test_loops_that_train_are_left(loops: Path) -> None:
 def test_a_look_does_not_parse(tmp_path: Path) -> None:
     path = str(tmp_path / "other.py")
     Path(path).write_text("for row in range(3):\n    pass\n")
-    assert list(around(path, 2)) == [] and known_tree(path) is None
+    assert list(around(path, 2)) == []
+    assert known_tree(path) is None
+
+
+def test_what_a_script_runs_and_imports_is_parsed_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loader: Any = importlib.machinery.SourceFileLoader
+    monkeypatch.setattr(runpy, "compile", compile, raising=False)
+    monkeypatch.setattr(loader, "get_code", loader.get_code)
+    monkeypatch.syspath_prepend(tmp_path)
+    other, script = tmp_path / "imported_by_a_script.py", tmp_path / "script.py"
+    other.write_text("rows = [row for row in range(3)]\n")
+    script.write_text("import imported_by_a_script\nfor row in imported_by_a_script.rows:\n    print(row)\n")
+    parsed.install(cast(Session, None))
+    runpy.run_path(str(script))
+    assert [line for _, line in around(str(script), 3)] == [2]
+    assert [line for _, line in around(str(other), 1)] == [1]
 
 
 def test_long_ones_end_early(loops: Path, monkeypatch: pytest.MonkeyPatch) -> None:
