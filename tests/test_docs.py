@@ -7,7 +7,7 @@ What is run, page by page, in a folder of the page's own that also holds example
   shown below it must be what it prints, numbers apart, up to a line `…`;
 - all ```python blocks of a page are one program.
 
-`python -m tests.test_docs` (`make docs-write`) writes what pages quote: those outputs, and `<!-- devices -->131<!-- -->`.
+`python -m tests.test_docs` (`make docs-write`) writes what pages quote: those outputs, and `<!-- devices -->137<!-- -->`.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ _SOCKETS: Final = frozenset(("sxm", "pcie", "nvl"))
 # Words of makers, brands and editions that set no two devices apart. Quadro is not among them: RTX 6000 is also an Ada.
 _IGNORED: Final = frozenset(
     "nvidia amd intel apple habana tesla geforce instinct gpu accelerator oam ac cts generation edition "
-    "workstation server superchip gracehopper grace hopper".split()
+    "superchip gracehopper grace hopper".split()
 )
 
 
