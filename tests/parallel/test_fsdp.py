@@ -108,7 +108,7 @@ def test_deepspeed_has_buffers_of_its_own() -> None:
 
 def test_each_group_of_ranks_has_a_communicator() -> None:
     one, two = (forecast(graph("llama"), on="4xh100-sxm", plan=p, model="roofline") for p in ("dp=4", "dp=2,tp=2"))
-    assert 0 < 2 * one.memory.communicator == two.memory.communicator
+    assert 0 < 2 * one.memory.communicator < two.memory.communicator  # two pairs, and all four
 
 
 def test_of_several_ranks_it_is_less_certain_whether_they_fit() -> None:

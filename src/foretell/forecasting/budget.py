@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from foretell.cost.communicators import communicator_bytes
 from foretell.cost.model import CostModel
 from foretell.forecasting.memory import rank_memory
 from foretell.forecasting.question import Question
@@ -48,5 +49,11 @@ def within_budget(question: Question, model: CostModel) -> Question:
 
 def _is_within(question: Question, share: float, model: CostModel) -> bool:
     devices = list({id(node.device): node.device for node in question.cluster.kinds}.values())
-    found = [rank_memory(role, device)[1] for role in program_of(question, model).roles for device in devices]
+    program, cluster = program_of(question, model), question.cluster
+    hand_over = () if program.pipeline is None else program.pipeline.hand_over
+    found = [
+        rank_memory(role, device, communicators=communicator_bytes(role, cluster, hand_over))[1]
+        for role in program.roles
+        for device in devices
+    ]
     return all(memory.fits and memory.total <= share * memory.capacity for memory in found)

@@ -22,10 +22,9 @@ from foretell.program import Role
 from foretell.simulate.allocator import OutOfMemory
 from foretell.simulate.memory import MemoryTrace, Retained, allocated_at_least, peak_op, replay
 from foretell.software import Software
-from foretell.units import MIB, Bytes
+from foretell.units import Bytes
 
 _OF_WORKSPACE: Final = 0.5  # of a library's workspace: which algorithm it picks for a strange shape is a guess
-_NCCL_BUFFERS: Final[Bytes] = 200 * MIB  # an estimate of what NCCL allocates for the channels of a communicator
 _JUST_NOT: Final = 0.4999  # what is rounded stays on its side of a half
 _BREAKDOWN: Final = {
     "parameters": "parameter",
@@ -39,17 +38,18 @@ _BREAKDOWN: Final = {
 
 
 def rank_memory(
-    role: Role, device: Device, *, streams_hold: bool = False, software: str | None = None
+    role: Role, device: Device, *, communicators: Bytes = 0, streams_hold: bool = False, software: str | None = None
 ) -> tuple[MemoryTrace, Memory]:
     """A role's memory on a device; where it does not fit, as it would be on a device without limit.
 
-    `streams_hold`: what collectives use is not free again before the host sees that they are done. `software`: of which time.
+    `communicators`: what its groups of ranks take (`cost.communicators`). `streams_hold`: what collectives use is not free again
+    before the host sees that they are done. `software`: of which time.
     """
-    capacity = device.usable_bytes - device.context_bytes - _communicator(role)
+    capacity = device.usable_bytes - device.context_bytes - communicators
     retained = retained_memory(role) if streams_hold else ()
     key = ("memory", device, capacity, retained, software, *role.persistent.items())
     trace, runs = role.graph.remember(key, lambda: _replay(role, device, capacity, retained, software))
-    return trace, _memory(role, device, trace, runs)
+    return trace, _memory(role, device, trace, communicators, runs)
 
 
 def _replay(
@@ -96,6 +96,7 @@ def with_persistent(
     like: Role,
     trace: MemoryTrace,
     *,
+    communicators: Bytes = 0,
     streams_hold: bool = False,
     software: str | None = None,
 ) -> tuple[MemoryTrace, Memory]:
@@ -110,11 +111,10 @@ def with_persistent(
         peak_reserved=trace.peak_reserved + extra,
         at_peak={**trace.at_peak, **{what: trace.at_peak.get(what, 0) + n for what, n in more.items()}},
     )
-    outside = device.context_bytes + _communicator(role)
-    if trace.peak_reserved + outside > device.usable_bytes:
+    if trace.peak_reserved + device.context_bytes + communicators > device.usable_bytes:
         # Only a replay shows whether the cache can give way.
-        return rank_memory(role, device, streams_hold=streams_hold, software=software)
-    return trace, _memory(role, device, trace, runs=True)
+        return rank_memory(role, device, communicators=communicators, streams_hold=streams_hold, software=software)
+    return trace, _memory(role, device, trace, communicators, runs=True)
 
 
 def adjusted(memory: Memory, factors: MemoryFactors) -> Memory:
@@ -158,23 +158,13 @@ def _judged(memory: Memory, *, runs: bool) -> Memory:
     return replace(memory, reserved=total - outside, total=total, fits=True, fit_probability=odds, ranks=ranks)
 
 
-def _communicator(role: Role) -> Bytes:
-    """Each group of ranks that a rank communicates in has a communicator of its own."""
-    if (groups := role.found.get("communicators")) is None:
-        groups = role.found["communicators"] = len(
-            {(c.group.size, c.group.stride) for c in role.collectives if c.group.size > 1}
-        )
-    return _NCCL_BUFFERS * max(groups, int(role.count > 1))
-
-
-def _memory(role: Role, device: Device, trace: MemoryTrace, runs: bool) -> Memory:
-    outside = device.context_bytes + _communicator(role)
-    total = trace.peak_reserved + outside
+def _memory(role: Role, device: Device, trace: MemoryTrace, communicators: Bytes, runs: bool) -> Memory:
+    total = trace.peak_reserved + device.context_bytes + communicators
     memory = Memory(
         allocated=trace.peak_allocated,
         reserved=trace.peak_reserved,
         context=device.context_bytes,
-        communicator=_communicator(role),
+        communicator=communicators,
         total=total,
         capacity=device.usable_bytes,
         fits=runs,

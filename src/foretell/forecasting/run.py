@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from foretell.cost.collectives import compute_slowdown
+from foretell.cost.communicators import communicator_bytes
 from foretell.cost.model import CostModel
 from foretell.cost.power import carried, power_in, use_of
 from foretell.forecasting.communication import Collectives, Traffic
@@ -24,7 +25,7 @@ from foretell.forecasting.step_features import step_features
 from foretell.hardware import Cluster, Device, Node
 from foretell.hardware import device as known_device
 from foretell.profile import Profile, family_of, network_of
-from foretell.program import Program, Role
+from foretell.program import Collective, Program, Role
 from foretell.simulate.jitter import slowest_of
 from foretell.simulate.memory import MemoryTrace
 from foretell.simulate.pipeline import simulate_pipeline
@@ -159,6 +160,7 @@ def _pricing(
         profile=profile,
         collectives=collectives,
         hides=None if program.pipeline is None else program.pipeline.hides,
+        hand_over=() if program.pipeline is None else program.pipeline.hand_over,
         streams_hold=streams_hold(conditions, program.whole.facts),
     )
 
@@ -237,12 +239,16 @@ class _Pricing:
     collectives: Collectives
     hides: str | None  # the lane that passes of several micro-batches hide
     streams_hold: bool  # what collectives use is retained until the host sees that they are done
+    hand_over: tuple[Collective, ...] = ()  # between the chunks of a pipeline
     goes_on: bool = False  # for hours, where boards lower their clocks to keep their limit of power
 
     def place(self, role: Role, node: Node) -> Placed:
         step = self.time(role, node)
         software = self.conditions.software
-        trace, memory = rank_memory(role, node.device, streams_hold=self.streams_hold, software=software)
+        taken = communicator_bytes(role, self.collectives.cluster, self.hand_over)
+        trace, memory = rank_memory(
+            role, node.device, communicators=taken, streams_hold=self.streams_hold, software=software
+        )
         longer = self._longer(step, node.device) if self.goes_on else 1.0
         return Placed(
             role=role, node=node, priced=step.priced, trace=trace, memory=memory, longer=longer,
@@ -372,6 +378,12 @@ def _alike(like: Placed, role: Role, holds: bool) -> Placed:
     if like.role.persistent == role.persistent:
         return replace(like, role=role)
     trace, memory = with_persistent(
-        role, like.node.device, like.role, like.trace, streams_hold=holds, software=like.software
+        role,
+        like.node.device,
+        like.role,
+        like.trace,
+        communicators=like.memory.communicator,
+        streams_hold=holds,
+        software=like.software,
     )
     return replace(like, role=role, trace=trace, memory=memory)
