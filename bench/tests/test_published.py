@@ -96,6 +96,15 @@ def test_recipes_of_experts_say_how_rows_are_sent_and_what_is_recomputed(tmp_pat
     assert "fp8:current" in dict(asked[2].model.settings)["precision"]
 
 
+def test_megatron_shares_experts_over_tp_with_sequence_parallelism_alone(tmp_path: Path) -> None:
+    """Its rows were written without, as it was refused beside cp once, and every rank of tp sent all rows."""
+    experts = LLAMA | {"moe": {"experts": 4, "top": 2, "ffn": 64}}
+    plans = [{"dp": 4, "tp": 2, "ep": 4, "cp": 2}, {"dp": 4, "tp": 2}, {"dp": 8, "ep": 4}]
+    rows = [row(source="dgxc-benchmarking", model=experts, plan=p, cluster="2x8xh100-sxm@ib-400g") for p in plans]
+    found = [job.ask.plan.sequence_parallel for job in jobs(written(tmp_path, *rows)).items]
+    assert found == [True, False, False]
+
+
 def test_megatron_adds_up_in_fp32_and_recipes_do_not(tmp_path: Path) -> None:
     piped = {"dp": 1, "pp": 2, "grad_accumulation": 4}
     rows = [row(), row(plan=piped), row(source="dgxc-benchmarking"), row(source="dgxc-benchmarking", plan=piped)]

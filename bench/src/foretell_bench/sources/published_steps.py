@@ -47,6 +47,8 @@ _ENGINE: Final = "DeepSpeed"  # adds up gradients and updates parameters by itse
 # Who gives every chunk of a pipeline as many layers, or counts the embedding and the loss as a layer each where they do not
 # divide (account_for_embedding_in_pipeline_split, DeepSpeed's type:transformer|embedding).
 _DEALS_EVENLY: Final = ("megatron", "megatron-deepspeed", "nemo", "megatron-bridge", "internevo")
+# Whose experts share tensors over tp only with sequence parallelism: Megatron refuses a plan without it (TransformerConfig).
+_SEQUENCE_WITH_EXPERTS: Final = ("megatron", "nemo", "megatron-bridge")
 # Whose AdamW is torch's, on fp32 copies, and whose attention FlashAttention 1 (doc/en/install.md of InternEvo: 1.0.5).
 _OF_TORCH: Final = ("internevo",)
 # Whose documents these are, the more particular first: what they describe was run by it.
@@ -135,6 +137,8 @@ def _plan(row: Row) -> Plan:
     if _who(row) == _BRIDGE:
         board = re.sub(r"^(\d+x)+|@.*$", "", row["cluster"])
         ran |= {"zero": row["plan"].get("zero", 1), **_RECIPES.get((row.get("name", ""), board), {})}
+    if _who(row) in _SEQUENCE_WITH_EXPERTS and min(row["plan"].get("tp", 1), row["plan"].get("ep", 1)) > 1:
+        ran["sequence_parallel"] = True
     plan = Plan(**row["plan"] | ran)
     plan = replace(
         plan, overlap_tp=plan.overlap_tp or (plan.tp > 1 and _TP_OVERLAP in row.get("labels", ())),
