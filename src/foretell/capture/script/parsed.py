@@ -35,6 +35,11 @@ def known_tree(path: str) -> ast.Module | None:
     return _TREES.get(path)
 
 
+def known_trees() -> list[tuple[str, ast.Module]]:
+    """For other threads: all of them."""
+    return list(_TREES.items())
+
+
 def install(session: Session) -> None:
     """Parse the script's own files as they are run or imported, for whoever looks on."""
     compiled: Callable[..., Any] = getattr(runpy, "compile", compile)

@@ -17,7 +17,8 @@ from typing import Any, Final
 
 from foretell.capture.reads import is_library
 from foretell.capture.script.guesses import Guesses
-from foretell.capture.script.parsed import known_tree
+from foretell.capture.script.parsed import known_tree, known_trees
+from foretell.capture.script.waits import WAITS, waits
 from foretell.units import Seconds
 
 CUT: Final = "loops that end early"  # what the guess about them is called
@@ -53,8 +54,10 @@ class Looks:
         known: list[Any] = guesses.known.get(CUT, [])
         found = [[*loop] for loop, count in sorted(times.items()) if count > _OFTEN * len(self._seen)]
         new = [loop for loop in found if loop not in known]
-        shown = [*known, *new]
-        return {CUT: shown} if new and guesses.is_new(CUT, shown) else {}
+        shown: dict[str, Any] = {CUT: [*known, *new]} if new else {}
+        if waited := [[path, line] for path, tree in known_trees() for line in waits(tree)]:
+            shown[WAITS] = waited
+        return {what: value for what, value in shown.items() if guesses.is_new(what, value)}
 
 
 def around(path: str, line: int) -> Iterator[tuple[str, int]]:

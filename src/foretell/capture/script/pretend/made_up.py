@@ -12,13 +12,15 @@ import re
 import runpy
 import sys
 import types
+from collections import defaultdict
 from collections.abc import Callable, Container, Iterator
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 import torch
 
-from foretell.capture.script import going_on, slow
+from foretell.capture.script import going_on, slow, waits
 from foretell.capture.script.ended import shown
 from foretell.capture.script.going_on import Place, changed
 from foretell.capture.script.pretend.files.guessed import guessed, reads_one_sample
@@ -48,25 +50,47 @@ _OBJECTS: Final = re.compile(
 _COUNTING: Final = 47  # a prime, so that a layer of as many, or of a multiple, shows where it is from
 
 
+@dataclass(kw_only=True, slots=True)
+class _Changes:
+    """What is changed in one file when it is read."""
+
+    places: list[Place] = field(default_factory=list)  # functions that go on
+    loops: set[int] = field(default_factory=set)  # lines of those that end early
+    waits: set[int] = field(default_factory=set)  # lines of conditions that training waits for
+
+    def of(self, source: Any, path: str) -> Any:
+        text = source.decode("utf-8", errors="replace") if isinstance(source, bytes | bytearray) else str(source)
+        try:
+            return waits.hurried(slow.cut(changed(text, path, self.places), self.loops), self.waits)
+        except SyntaxError:  # of a language that is read otherwise
+            return source
+
+
 def install(session: Session) -> None:
     """Change the functions that earlier runs have failed in, when they are read."""
-    aside = session.guesses.known.get(SET_ASIDE, [])
-    entries = [*session.guesses.known.get(GOES_ON, []), *aside]
-    loops: dict[str, set[int]] = {}
-    for path, line in session.guesses.known.get(slow.CUT, []):
-        loops.setdefault(path, set()).add(line)
-    if not entries and not loops:
+    known = session.guesses.known
+    aside = known.get(SET_ASIDE, [])
+    files: defaultdict[str, _Changes] = defaultdict(_Changes)
+    for place in map(Place.of, [*known.get(GOES_ON, []), *aside]):
+        files[place.path].places.append(place)
+    for path, line in known.get(slow.CUT, []):
+        files[path].loops.add(line)
+    for path, line in known.get(waits.WAITS, []):
+        files[path].waits.add(line)
+    if not files:
         return
     rounds = slow.Rounds(lambda path, line: _ended_early(session, path, line))
-    setattr(builtins, slow.ROUNDS, rounds.of)
-    setattr(builtins, slow.MORE, rounds.more)
+    waiting = waits.Waiting(lambda path, line: _held(session, path, line), lambda: bool(session.updates.sequence))
     makes = _Makes(session, {(path, line) for path, _, line in aside})
-    setattr(builtins, going_on.MADE, makes.value)
-    setattr(builtins, going_on.ROWS, makes.rows)
-    places: dict[str, list[Place]] = {}
-    for place in map(Place.of, entries):
-        places.setdefault(place.path, []).append(place)
-    _change_files(places, loops)
+    for name, function in (
+        (slow.ROUNDS, rounds.of),
+        (slow.MORE, rounds.more),
+        (waits.READY, waiting.ready),
+        (going_on.MADE, makes.value),
+        (going_on.ROWS, makes.rows),
+    ):
+        setattr(builtins, name, function)
+    _change_files(dict(files))
 
 
 def _ended_early(session: Session, path: str, line: int) -> None:
@@ -74,37 +98,36 @@ def _ended_early(session: Session, path: str, line: int) -> None:
     session.stand_in(f"the rest of the loop in line {line} of {shown(path)} ({words})", "left out", decides_size=True)
 
 
-def _change_files(places: dict[str, list[Place]], loops: dict[str, set[int]]) -> None:
+def _held(session: Session, path: str, line: int) -> None:
+    words = linecache.getline(path, line).strip()
+    session.stand_in(
+        f"what training waits for in line {line} of {shown(path)} ({words})",
+        "taken to have come: it said the same thousands of times",
+    )
+
+
+def _change_files(files: dict[str, _Changes]) -> None:
     compiled: Callable[..., Any] = getattr(runpy, "compile", compile)
 
+    def read(source: Any, path: str) -> Any:
+        return files[path].of(source, path) if path in files else source
+
     def of_script(source: Any, filename: str, *args: Any, **kwargs: Any) -> Any:
-        return compiled(_changed(source, filename, places, loops), filename, *args, **kwargs)
+        return compiled(read(source, filename), filename, *args, **kwargs)
 
     runpy.compile = of_script  # type: ignore[attr-defined]
     loader: Any = importlib.machinery.SourceFileLoader
     convert, code = loader.source_to_code, loader.get_code
 
     def source_to_code(self: Any, data: Any, path: Any, *args: Any, **kwargs: Any) -> Any:
-        return convert(self, _changed(data, str(path), places, loops), path, *args, **kwargs)
+        return convert(self, read(data, str(path)), path, *args, **kwargs)
 
     def get_code(self: Any, fullname: str) -> Any:
         """Of a file that is changed, what was compiled before does not count."""
         path = self.get_filename(fullname)
-        return (
-            self.source_to_code(self.get_data(path), path) if path in places or path in loops else code(self, fullname)
-        )
+        return self.source_to_code(self.get_data(path), path) if path in files else code(self, fullname)
 
     loader.source_to_code, loader.get_code = source_to_code, get_code
-
-
-def _changed(source: Any, path: str, places: dict[str, list[Place]], loops: dict[str, set[int]]) -> Any:
-    if path not in places and path not in loops:
-        return source
-    text = source.decode("utf-8", errors="replace") if isinstance(source, bytes | bytearray) else str(source)
-    try:
-        return slow.cut(changed(text, path, places.get(path, ())), loops.get(path, ()))
-    except SyntaxError:  # of a language that is read otherwise
-        return source
 
 
 class _Makes:
