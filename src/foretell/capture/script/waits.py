@@ -51,7 +51,7 @@ class _Asked(ast.NodeTransformer):
 def _found(tree: ast.Module) -> Iterator[_Found]:
     for node in ast.walk(tree):
         for name in ("body", "orelse"):
-            block = getattr(node, name, None)
+            block: Any = getattr(node, name, None)
             for place, statement in enumerate(block if isinstance(block, list) else ()):
                 if isinstance(statement, ast.If):
                     yield from _of_block(statement, block[place + 1 :])
