@@ -12,6 +12,7 @@ from foretell.forecasting.memory import rank_memory
 from foretell.hardware import device
 from foretell.parallel import parallelize
 from foretell.parallel.accumulate import accumulate
+from foretell.parallel.parameters import parameters
 from foretell.plans import Plan
 from foretell.simulate.memory import replay
 
@@ -104,6 +105,18 @@ def test_deepspeed_has_buffers_of_its_own() -> None:
     assert held[3, True] == {"gradient": 500_000_000 * 2, "parameter": 2 * numbers}
     with pytest.raises(PlanError, match="shards nothing"):
         parallelize(step, Plan(dp=4, sharding="deepspeed"))
+
+
+def test_deepspeed_keeps_its_parts_of_gradients_at_full_sharding() -> None:
+    """They were there from the backward pass to the update alone, and not beside activations."""
+    step = graph("llama", precision="bf16")
+    parts = {}
+    for sharding in ("torch", "deepspeed"):
+        role = parallelize(step, Plan(dp=4, zero=3, sharding=sharding)).roles[0]
+        parts[sharding] = [s.nbytes for s in role.graph.storages if s.role == "gradient" and s.born < 0 and s.nbytes]
+    numbers = sum(p.layout.numel for p in parameters(step))
+    assert sum(parts["torch"]) == 0
+    assert sum(parts["deepspeed"]) == pytest.approx(2 * numbers / 4, rel=0.02)
 
 
 def test_each_group_of_ranks_has_a_communicator() -> None:

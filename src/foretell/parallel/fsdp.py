@@ -209,7 +209,11 @@ class _Fsdp:
                         freed=done,
                     ),
                 )
-                self.added.append(Storage(part, "gradient", done, gradient.freed))
+                # DeepSpeed's lie in a flat buffer that it makes as it begins (`grad_partitions_flat_buffer` of its `stage3.py`).
+                stay = (self.plan.sharding, self.plan.zero, self.plan.offload) == ("deepspeed", 3, "none")
+                self.added.append(
+                    Storage(part, "gradient", -1 if stay else done, len(self.graph.ops) if stay else gradient.freed)
+                )
         for position, _ in self._runs_on_parts():  # copies of parameters arrive as they are gathered
             for t in self.graph.ops[position].outputs if self.graph.ops[position].phase == "forward" else ():
                 number = self.graph.tensors[t].storage
