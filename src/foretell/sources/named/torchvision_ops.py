@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from foretell.sources.named.torchvision_regions import declare_regions
+
 _SUPPRESS = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
 _ALIGN = (
     "(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, "
@@ -40,6 +42,7 @@ def make_torchvision_importable() -> None:
     torch.library.register_fake("torchvision::roi_align", _aligned)
     torch.library.register_fake("torchvision::_roi_align_backward", _aligned_backward)
     torch.library.register_autograd("torchvision::roi_align", _align_gradient, setup_context=_keep_for_gradient)
+    declare_regions()
 
 
 def use_declared_operators() -> None:
