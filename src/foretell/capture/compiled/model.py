@@ -17,6 +17,7 @@ from torch.nn.modules import module as of_modules
 
 from foretell.capture.as_gpu.devices import ACCELERATORS
 from foretell.capture.compiled.decisions import decide_as_on_a_gpu
+from foretell.capture.compiled.draws import draw_again_as_on_a_gpu
 from foretell.capture.compiled.lowering import backend, check_version
 from foretell.capture.compiled.recorder import CompiledRecorder, Launcher
 from foretell.capture.compiled.target import answer_as_target
@@ -33,6 +34,7 @@ def prepare() -> None:
     check_version()
     answer_as_target()
     decide_as_on_a_gpu()
+    draw_again_as_on_a_gpu()
     FakeTensorMode.__torch_dispatch__ = disable_dynamo(_on_the_host(FakeTensorMode.__torch_dispatch__))  # type: ignore[method-assign]
     torch.Tensor.__deepcopy__ = _keeping_constants(torch.Tensor.__deepcopy__)  # type: ignore[method-assign]
     _compile_each_shape()

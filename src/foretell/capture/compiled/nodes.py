@@ -15,6 +15,7 @@ from torch._inductor.scheduler import (
 )
 from torch.utils import _pytree as pytree
 
+from foretell.capture.compiled.draws import WITH_A_GENERATOR
 from foretell.capture.compiled.in_place import InPlace
 from foretell.capture.compiled.kernels import fused_of, origins_of
 from foretell.capture.compiled.schedule import Buffer, Entry, Fused, Library, Picked, Schedule, View
@@ -68,7 +69,8 @@ def _library(node: Any) -> Library | Picked | None:
     if isinstance(node, ir.FallbackKernel):
         args, kwargs = node.unflatten_args(given, node.constant_args)
         args, kwargs = pytree.tree_map(_plain, (args, {**node.kwargs, **kwargs}))
-        return Library(operator=node.op_overload, args=tuple(args), kwargs=kwargs)
+        operator, *args = args if node.op_overload is WITH_A_GENERATOR else (node.op_overload, *args)
+        return Library(operator=operator, args=tuple(args), kwargs=kwargs)
     name = str(node.python_kernel_name).rpartition(".")[2]
     if isinstance(node, ir.RandomSeeds):
         low, high, size = node.constant_args

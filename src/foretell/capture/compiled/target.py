@@ -9,6 +9,7 @@ import torch
 from torch._dynamo.device_interface import CudaInterface, caching_worker_device_properties
 from torch._inductor import scheduler, utils
 from torch._inductor.fx_passes import post_grad
+from torch._subclasses.fake_tensor import FakeTensor
 
 CUDA: Final = torch.device("cuda", 0)
 # Of a Hopper board: what Inductor splits reductions and chooses persistent kernels by.
@@ -39,7 +40,17 @@ def answer_as_target() -> None:
     vars(utils)["get_gpu_dram_gbps"] = lambda: _GIGABYTES_A_SECOND
     vars(scheduler)["get_gpu_dram_gbps"] = lambda: _GIGABYTES_A_SECOND
     vars(utils)["get_gpu_shared_memory"] = lambda: _SHARED_MEMORY
+    fake: Any = FakeTensor
+    fake.contiguous = _contiguous
 
 
 def _properties(device: Any = None) -> Any:
     return _PROPERTIES
+
+
+def _contiguous(tensor: FakeTensor, memory_format: torch.memory_format = torch.contiguous_format) -> torch.Tensor:
+    """Torch's own would have the driver make the device current, even that of a tensor without data."""
+    if tensor.fake_device.type != CUDA.type:
+        return torch.Tensor.contiguous(tensor, memory_format=memory_format)
+    laid_out = tensor.is_contiguous(memory_format=memory_format)
+    return tensor if laid_out else torch.clone(tensor, memory_format=memory_format)
