@@ -105,6 +105,14 @@ def test_megatron_shares_experts_over_tp_with_sequence_parallelism_alone(tmp_pat
     assert found == [True, False, False]
 
 
+def test_maxtext_keeps_queries_keys_and_values(tmp_path: Path) -> None:
+    """Its recipe says so, where rows took every block to be run again."""
+    plan = {"dp": 8, "zero": 3, "checkpointing": "full"}
+    rows = [row(source="dgxc-benchmarking", file=f"{who}/README", plan=plan) for who in ("maxtext", "llama3.1")]
+    found = [job.ask.plan.checkpointing for job in jobs(written(tmp_path, *rows)).items]
+    assert found == ["layernorm+core_attn+mlp", "full"]
+
+
 def test_megatron_adds_up_in_fp32_and_recipes_do_not(tmp_path: Path) -> None:
     piped = {"dp": 1, "pp": 2, "grad_accumulation": 4}
     rows = [row(), row(plan=piped), row(source="dgxc-benchmarking"), row(source="dgxc-benchmarking", plan=piped)]

@@ -47,6 +47,10 @@ _ENGINE: Final = "DeepSpeed"  # adds up gradients and updates parameters by itse
 # Who gives every chunk of a pipeline as many layers, or counts the embedding and the loss as a layer each where they do not
 # divide (account_for_embedding_in_pipeline_split, DeepSpeed's type:transformer|embedding).
 _DEALS_EVENLY: Final = ("megatron", "megatron-deepspeed", "nemo", "megatron-bridge", "internevo")
+# MaxText's recipe keeps products for queries, keys and values alone (POLICY=save_qkv_proj of dgxc-benchmarking's
+# maxtext/configure.sh), where rows take all to be run again. No word says so: the nearest keeps what attention's last product
+# makes, too.
+_KEEPS_QKV: Final = {"checkpointing": "layernorm+core_attn+mlp"}
 # Whose experts share tensors over tp only with sequence parallelism: Megatron refuses a plan without it (TransformerConfig).
 _SEQUENCE_WITH_EXPERTS: Final = ("megatron", "nemo", "megatron-bridge")
 # Whose AdamW is torch's, on fp32 copies, and whose attention FlashAttention 1 (doc/en/install.md of InternEvo: 1.0.5).
@@ -133,10 +137,12 @@ def _network(row: Row) -> str:
 def _plan(row: Row) -> Plan:
     """As the job ran: what rows were written without, as it was refused once, their notes say. With the engine that they name,
     whose pipelines have buffers of their own."""
-    ran = {name: value for what, (name, value) in _ONCE_REFUSED.items() if what in _notes(row)}
+    ran: dict[str, Any] = {name: value for what, (name, value) in _ONCE_REFUSED.items() if what in _notes(row)}
     if _who(row) == _BRIDGE:
         board = re.sub(r"^(\d+x)+|@.*$", "", row["cluster"])
         ran |= {"zero": row["plan"].get("zero", 1), **_RECIPES.get((row.get("name", ""), board), {})}
+    if _who(row) == "maxtext":
+        ran |= _KEEPS_QKV
     if _who(row) in _SEQUENCE_WITH_EXPERTS and min(row["plan"].get("tp", 1), row["plan"].get("ep", 1)) > 1:
         ran["sequence_parallel"] = True
     plan = Plan(**row["plan"] | ran)
