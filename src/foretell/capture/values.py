@@ -31,6 +31,7 @@ UNKNOWN = 0.5  # a number that is read: no loss so small, and no accuracy so hig
 _MAX_NUMBERS = 2**24
 _FEW_FLOATS = 4096  # more than these are kept only where they are whole numbers
 _KEY = "_foretell_value"
+_FORGOTTEN = "_foretell_forgotten"  # of a storage into which something unknown was written
 _FILLED = 2**20  # numbers that are made for a tensor of one number alone
 # What they fill with; None: their last argument.
 _FILLS = {aten.zeros_like.default: 0, aten.ones_like.default: 1, aten.new_zeros.default: 0, aten.new_ones.default: 1,
@@ -86,7 +87,7 @@ class Values:
             with _disable_current_modes():
                 self._follow(func, args, kwargs, out)
         elif args and getattr(args[0], _KEY, None) is not None and func._schema.is_mutable:
-            delattr(args[0], _KEY)  # something unknown was written into it
+            _forget(args[0])  # something unknown was written into it
         return out
 
     def _fill(self, func: Any, args: tuple[Any, ...], out: torch.Tensor) -> None:
@@ -215,8 +216,16 @@ def _usually(func: Any, args: tuple[Any, ...]) -> bool | None:
 
 
 def contents_of(tensor: torch.Tensor) -> torch.Tensor | None:
-    value = getattr(tensor, _KEY, None)
+    value: torch.Tensor | None = getattr(tensor, _KEY, None)
+    if value is not None and hasattr(value.untyped_storage(), _FORGOTTEN):
+        return None
     return value if value is not None else getattr(tensor, "constant", None)
+
+
+def _forget(tensor: torch.Tensor) -> None:
+    """Contents, and those of every view of the same storage: what they had before stands in it no longer."""
+    setattr(getattr(tensor, _KEY).untyped_storage(), _FORGOTTEN, True)
+    delattr(tensor, _KEY)
 
 
 def _may_be_worth_keeping(out: torch.Tensor, func: Any) -> bool:

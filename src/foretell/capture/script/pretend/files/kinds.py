@@ -73,7 +73,10 @@ def is_no_data(path: str) -> bool:
 
 def is_cache(path: str) -> bool:
     """Whether a script may have made the file itself of its data: it looks, and does without."""
-    return ending_of(path) in _CACHES or bool(re.search(r"cache|preproc|processed|tokenized", path, re.IGNORECASE))
+    ending = ending_of(path)
+    if ending in PICTURES | SOUNDS | VIDEOS:  # a sample, also of a set that was prepared in a folder of that name
+        return False
+    return ending in _CACHES or bool(re.search(r"cache|preproc|processed|tokenized", path, re.IGNORECASE))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -161,6 +161,8 @@ class _Row:
 
 
 def _table_class(session: Session, pandas: Any) -> Any:
+    places = _places(pandas)
+
     class Table(pandas.DataFrame):  # type: ignore[misc]
         """A table of which a column is made when it is named."""
 
@@ -205,6 +207,10 @@ def _table_class(session: Session, pandas: Any) -> Any:
                 pandas.DataFrame.columns.__set__(self, names)
 
         @property
+        def loc(self) -> Any:
+            return places(name="loc", obj=self)
+
+        @property
         def iloc(self) -> Any:
             self._named()
             return super().iloc
@@ -227,6 +233,19 @@ def _table_class(session: Session, pandas: Any) -> Any:
     for name in _BY_COLUMN:
         setattr(Table, name, _naming(getattr(pandas.DataFrame, name)))
     return Table
+
+
+def _places(pandas: Any) -> Any:
+    class Places(type(pandas.DataFrame().loc)):  # type: ignore[misc]
+        """Rows and columns by name, of which columns are made first."""
+
+        def __getitem__(self, key: Any) -> Any:
+            columns = key[1] if isinstance(key, tuple) and len(key) == 2 else None
+            if isinstance(columns, str | list):
+                self.obj[columns]
+            return super().__getitem__(key)
+
+    return Places
 
 
 def _naming(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,0 +1,53 @@
+"""Pictures in a folder that a program prepared, and columns that a table is asked for by place."""
+
+from __future__ import annotations
+
+import pytest
+
+import foretell
+from tests.capture.script.conftest import Write
+
+NEXT_FRAMES = """
+    import glob, os, random, torch
+    from PIL import Image
+    import numpy as np
+
+    class Windows(torch.utils.data.Dataset):
+        def __len__(self):
+            return 64
+        def __getitem__(self, index):
+            names = glob.glob(os.path.join("clips_preprocessed/00001", "*.jpg"))
+            for _ in range(200):
+                first = int(os.path.basename(random.choice(names)).split(".")[0])
+                window = [os.path.join("clips_preprocessed/00001", "{}.jpg".format(at)) for at in (first, first + 1)]
+                if all(map(os.path.isfile, window)):
+                    return torch.stack([torch.tensor(np.asarray(Image.open(name).resize((16, 16)))) for name in window])
+            raise SystemExit("no window")
+
+    net = torch.nn.Conv2d(3, 4, 3).cuda()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for x in torch.utils.data.DataLoader(Windows(), batch_size=4):
+        net(x.flatten(0, 1).permute(0, 3, 1, 2).float().cuda()).mean().backward()
+        optimizer.step(); optimizer.zero_grad()
+"""
+BOXES = """
+    import pandas, torch
+    table = pandas.read_csv("data/train-annotations-bbox.csv")
+    groups = [group.loc[:, ["XMin", "YMin", "XMax", "YMax"]].values for _, group in table.groupby("ImageID")]
+    net = torch.nn.Linear(len(groups[0][0]), 2).cuda()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(4):
+        net(torch.tensor(groups[0]).float().cuda()).mean().backward()
+        optimizer.step(); optimizer.zero_grad()
+"""
+
+
+def test_pictures_of_a_folder_that_was_prepared_are_there(script: Write) -> None:
+    graph = foretell.capture_graph(script(NEXT_FRAMES, fake_data=True))
+    assert (8, 3, 16, 16) in {layout.shape for op in graph.ops for layout in op.signature.inputs}
+
+
+def test_columns_of_a_part_of_a_table_are_made_when_they_are_asked_for(script: Write) -> None:
+    pytest.importorskip("pandas")
+    graph = foretell.capture_graph(script(BOXES, fake_data=True))
+    assert (2, 4) in {layout.shape for op in graph.ops for layout in op.signature.outputs}
