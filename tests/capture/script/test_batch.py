@@ -244,3 +244,10 @@ def test_a_data_set_that_gives_whole_batches_is_told_from_a_picture(
     sources = tuple(Source(shape=shape, is_integer=False, kind="arrived") for shape in shapes)
     consumed = Consumed(sources=sources, ends=(3,), batches=(), lengths=(), sequences=())
     assert batch_of(consumed, [Fetch(loader=1, samples=1)]).samples == samples
+
+
+def test_what_each_layer_makes_anew_is_no_batch() -> None:
+    """The diagonal of a graph of 137 nodes in ten layers, and four windows of its series."""
+    shapes = [(4, 168, 137), *[(137, 137)] * 10, (137,), (4, 137)]
+    sources = tuple(Source(shape=shape, is_integer=False, kind="arrived") for shape in shapes)
+    assert batch_of(Consumed(sources=sources, ends=(4,), batches=(), lengths=(), sequences=()), ()).samples == 4

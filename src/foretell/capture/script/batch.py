@@ -12,6 +12,7 @@ from foretell.capture.script.consumed import Consumed, Source
 from foretell.graph import Caveat
 
 _CLOSE: Final = 0.6  # of the votes that the best has: the second may be the batch as well
+_SQUARES: Final = 2  # inputs of one square shape that vote: more are what each layer makes anew, as a graph's diagonal
 _OF_THE_LOSS: Final = 2.0  # votes of a loss that is an average over as many samples
 
 
@@ -125,7 +126,11 @@ def _by_shapes(consumed: Consumed) -> Batch:
 def _votes(sources: Sequence[Source], consumed: Consumed) -> Mapping[int, float]:
     votes: dict[int, float] = {}
     measured = any(len(s.shape) > 1 and not s.is_integer for s in sources)
+    squares = Counter[tuple[int, ...]]()
     for source in sources:
+        squares[source.shape] += len(source.shape) == 2 and len({*source.shape}) == 1
+        if squares[source.shape] > _SQUARES:
+            continue
         edges = measured and source.is_integer and len(source.shape) == 2 and source.samples == 2  # of a graph
         weight = 0.25 if edges else 1.0 if len(source.shape) > 1 else 0.5
         votes[source.samples] = votes.get(source.samples, 0.0) + weight

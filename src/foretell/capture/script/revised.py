@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from foretell.capture.reads import OWN, is_library
+from foretell.capture.script.asserted_extents import asserted_extents
 from foretell.capture.script.batches import batches_wanted, batches_wanted_soon, refused_batches, refused_made_batches
 from foretell.capture.script.broken import broken
 from foretell.capture.script.ended import Ended
@@ -133,7 +134,7 @@ def _another_rank(about: str, guesses: Guesses) -> _Shown:
 
 
 _FINDERS: Final[tuple[Callable[[Ended, Guesses], _Shown], ...]] = (
-    _former_indices, misread_texts, tables_of_numbers, arrays_of_pictures, arrays_of_other_sides,
+    _former_indices, misread_texts, tables_of_numbers, arrays_of_pictures, arrays_of_other_sides, asserted_extents,
     refused_made_batches, _refused_tensors, _unknown_names, arrays_too_small, _other_kinds, extents_in_words,
     pictures_of_other_sides, lines_too_long,
     batches_wanted_soon, unread, refused_batches, batches_wanted, broken, set_aside,
