@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from foretell.capture.as_gpu.devices import ACCELERATORS
 from foretell.capture.as_gpu.patches import constructors_of_torch
+from foretell.capture.compiled.contents import Followed
 from foretell.capture.compiled.nodes import schedule_of
 from foretell.capture.compiled.recorder import CompiledRecorder, Launcher
 from foretell.capture.compiled.target import CUDA
@@ -42,6 +43,7 @@ def backend(recorder: CompiledRecorder, launched_by: Launcher) -> Callable[[Any,
     """A backend of torch.compile: Inductor's passes, with schedules of the target instead of code."""
 
     def inner(gm: torch.fx.GraphModule, inputs: Sequence[Any], **how: Any) -> Any:
+        followed = Followed.of(gm.graph)
         try:
             schedule = _lowered(gm, inputs, bool(how.get("is_backward")), bool(how.get("is_inference")))
         except Exception as error:
@@ -49,7 +51,11 @@ def backend(recorder: CompiledRecorder, launched_by: Launcher) -> Callable[[Any,
             raise
 
         def run(arguments: list[Any]) -> Any:
-            return schedule.run(arguments, recorder, launched_by)
+            contents = followed.contents(arguments)
+            made = schedule.run(arguments, recorder, launched_by)
+            for place, content in contents.items():
+                recorder.know(made[place], content)
+            return made
 
         run._boxed_call = True  # type: ignore[attr-defined]
         return run

@@ -10,6 +10,7 @@ import torch
 from torch._guards import TracingContext
 
 from foretell.capture.recorder import Execution, Recorder
+from foretell.capture.values import Values
 from foretell.graph import Op, Signature
 from foretell.graph.operators import ENTERED, FUSED, LAUNCHED_BY
 
@@ -56,6 +57,11 @@ class CompiledRecorder(Recorder):
         if self.recording:
             self._storage(tensor, born=len(self._ops))
         return tensor
+
+    def know(self, tensor: Any, content: torch.Tensor) -> None:
+        """What a compiled function makes, as the host knows it."""
+        if isinstance(self._execution, Values) and isinstance(tensor, torch.Tensor):
+            self._execution.give(tensor, content)
 
     @contextlib.contextmanager
     def running(self, inputs: int, launched_by: Launcher) -> Iterator[None]:

@@ -77,3 +77,42 @@ def test_a_model_that_checkpoints_is_compiled_and_draws_again(reentrant: bool) -
 def test_checkpoints_of_a_compiled_step_spare_memory() -> None:
     peaks = [foretell.forecast(captured(checkpointed), on="h200").memory.allocated for checkpointed in (True, False)]
     assert peaks[0] < peaks[1]
+
+
+class Spelled(nn.Module):
+    """Counts letters in compiled code, and picks as many outside it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mixed, self.out = nn.Conv1d(16, 16, 3, padding=1), nn.Linear(16, 12)
+
+    def forward(self, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        x, labels = batch
+        there = labels >= 0
+        scores = F.log_softmax(self.out(self.mixed(x.transpose(1, 2)).transpose(1, 2)), -1).transpose(0, 1)
+        lengths = there.sum(-1)
+        places = torch.full_like(lengths, x.shape[1])
+        return F.ctc_loss(scores, labels.masked_select(there), places, lengths)
+
+
+def test_lengths_that_compiled_code_counts_are_known_between_its_pieces() -> None:
+    """And a convolution over one axis reads what lies otherwise, with no driver to ask."""
+
+    def batch() -> tuple[torch.Tensor, torch.Tensor]:
+        labels = torch.randint(1, 12, (4, 6))
+        labels[:, 4:] = -100
+        return torch.randn(4, 20, 16), labels
+
+    graph = foretell.capture_graph(
+        foretell.Workload(
+            name="spelled",
+            model=Spelled,
+            batch=batch,
+            loss=lambda model, given: model(given),
+            optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+            compile=True,
+        )
+    )
+    assert {caveat.code for caveat in graph.caveats} == {"compiled"}
+    (loss,) = [op.signature for op in graph.ops if op.signature.name == "aten._ctc_loss"]
+    assert [out.shape for out in loss.outputs] == [(4,), (4, 20, 2 * 4 + 1)]
