@@ -334,6 +334,8 @@ OLD = """
         totals["loss"].values[:] = 0
         assert totals["loss"][1] == 0
         assert totals.ix[1, 0] == totals.ix[1, "loss"] == 0
+        days = pd.to_datetime(["2024-01-08", "2024-12-31"])
+        assert days.weekofyear.to_numpy().tolist() == pd.Series(days).dt.week.tolist() == [2, 1]
     from torchvision.models.resnet import model_zoo
     assert callable(model_zoo.load_url)
     from PIL import Image, ImageFilter

@@ -35,6 +35,7 @@ def _pandas(module: Any) -> None:
         add(kind, "iteritems", kind.items)
         add(kind, "ix", property(_ByNameOrPlace))
         add(kind, "as_matrix", lambda self, columns=None: (self if columns is None else self[columns]).to_numpy())
+    _count_weeks(module)
     values = module.Series.values.fget
 
     def writable(self: Any) -> Any:
@@ -49,6 +50,16 @@ def _pandas(module: Any) -> None:
     module.Series.values = property(writable)
     _read_words(module)
     _write_through()
+
+
+def _count_weeks(module: Any) -> None:
+    """`weekofyear` and `week` of dates, in an index and in a column."""
+    index = property(lambda self: module.Index(self.isocalendar().week.to_numpy("int64")))
+    column = property(lambda self: self.isocalendar().week.astype("int64"))
+    for name in ("weekofyear", "week"):
+        add(module.DatetimeIndex, name, index)
+        add(module.Timestamp, name, property(lambda self: self.isocalendar()[1]))
+        add(module.core.indexes.accessors.DatetimeProperties, name, column)
 
 
 class _ByNameOrPlace:
