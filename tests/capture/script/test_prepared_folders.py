@@ -51,3 +51,39 @@ def test_columns_of_a_part_of_a_table_are_made_when_they_are_asked_for(script: W
     pytest.importorskip("pandas")
     graph = foretell.capture_graph(script(BOXES, fake_data=True))
     assert (2, 4) in {layout.shape for op in graph.ops for layout in op.signature.outputs}
+
+
+SMOKE = """
+    import os, torch, xml.etree.ElementTree as ET
+    from PIL import Image
+    import torchvision.transforms.functional as F
+
+    class Smoke(torch.utils.data.Dataset):
+        def __init__(self, folder):
+            self.classes = ["__background__", "smoke"]
+            self.names = [name[:-4] for name in os.listdir(os.path.join(folder, "annotations")) if name.endswith(".xml")]
+            self.folder = folder
+        def __len__(self):
+            return len(self.names)
+        def __getitem__(self, index):
+            root = ET.parse(os.path.join(self.folder, "annotations", self.names[index] + ".xml")).getroot()
+            found = []
+            for thing in root.findall("object"):
+                if thing.find("name").text not in self.classes:
+                    continue
+                found.append(self.classes.index(thing.find("name").text))
+            picture = Image.open(os.path.join(self.folder, "images", self.names[index] + ".jpg")).resize((32, 32))
+            return F.to_tensor(picture), torch.tensor(found)
+
+    net = torch.nn.Conv2d(3, 2, 32).cuda()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for x, y in torch.utils.data.DataLoader(Smoke("data/smoke"), batch_size=4):
+        torch.nn.functional.cross_entropy(net(x.cuda()).flatten(1), y.flatten().cuda()).backward()
+        optimizer.step(); optimizer.zero_grad()
+"""
+
+
+def test_things_in_annotations_are_called_as_the_script_calls_its_classes(script: Write) -> None:
+    graph = foretell.capture_graph(script(SMOKE, fake_data=True))
+    assert (4, 3, 32, 32) in {layout.shape for op in graph.ops for layout in op.signature.inputs}
+    assert not any("passed over" in str(caveat) or "made up" in str(caveat) for caveat in graph.caveats)

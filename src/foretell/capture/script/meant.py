@@ -24,6 +24,12 @@ _LENGTHS: Final = re.compile(
     r"model_max_length|cutoff_len|pad_(size|len(gth)?)",
     re.IGNORECASE,
 )
+_THINGS: Final = re.compile(
+    r"(\w+_)?(class(es|_?names?)?|categories|label_?(names?|map|dict)|labels_dict|name2(id|label)|cat2label)|"
+    r"(\w+_)?(class|label|name|cat)\w*_(to|2)_(i|id|ind|index|idx|label|num|int)x?s?",
+    re.IGNORECASE,
+)
+_BACKGROUND: Final = re.compile(r"_*(background|bg|ignored? ?regions?|ignore|others?)_*", re.IGNORECASE)
 _SETTINGS: Final = frozenset("args arg opt opts options config cfg conf params hparams flags settings".split())
 _LARGEST: Final = 100_000  # classes
 _LEAST, _GREATEST = 16, 4096  # points of a side
@@ -50,6 +56,17 @@ def length_meant(frame: types.FrameType | None) -> int | None:
     return found
 
 
+def thing_meant(frame: types.FrameType | None) -> str | None:
+    """What a thing in a picture is called, by the script's own list or table of classes."""
+    names: Any = next(_meant(frame, _THINGS, _names_things), ())
+    while frame is not None and not names:
+        owner = getattr(frame.f_locals.get("self"), "__dict__", None)
+        if isinstance(owner, Mapping) and not is_library(frame.f_code.co_filename):
+            names = next(_values(owner, _THINGS, _names_things), ())
+        frame = frame.f_back
+    return next((name for name in names if not _BACKGROUND.fullmatch(name)), None)
+
+
 def _meant(frame: types.FrameType | None, named: re.Pattern[str], fits: Callable[[Any], bool]) -> Iterator[Any]:
     while frame is not None:
         if not is_library(frame.f_code.co_filename):
@@ -70,6 +87,16 @@ def _values(names: Mapping[str, Any], named: re.Pattern[str], fits: Callable[[An
 
 def _counts(value: Any) -> bool:
     return type(value) is int and 1 < value <= _LARGEST
+
+
+def _names_things(value: Any) -> bool:
+    if not isinstance(value, list | tuple | dict) or len(value) > _LARGEST:
+        return False
+    return any(not _BACKGROUND.fullmatch(name) for name in value) if _are_texts(value) else False
+
+
+def _are_texts(value: Any) -> bool:
+    return bool(value) and all(isinstance(name, str) for name in value)
 
 
 def _is_size(value: Any) -> bool:

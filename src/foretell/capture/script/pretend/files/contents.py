@@ -17,9 +17,11 @@ import wave
 import zipfile
 from collections.abc import Callable
 from typing import Any, Final
+from xml.sax.saxutils import escape
 
 from foretell.capture.reads import is_library
 from foretell.capture.script.imports import once_imported
+from foretell.capture.script.meant import thing_meant
 from foretell.capture.script.pretend import overlay
 from foretell.capture.script.pretend.files import documents, ids, kinds, line_parts, lines, sizes, token_files, words
 from foretell.capture.script.pretend.files.callers import (
@@ -101,13 +103,13 @@ def sound() -> bytes:
     return file.getvalue()
 
 
-def annotation() -> str:
-    """As Pascal VOC's."""
+def annotation(thing: str) -> str:
+    """As Pascal VOC's, of one thing."""
     width, height = PICTURE
     box = "<bndbox><xmin>32</xmin><ymin>32</ymin><xmax>160</xmax><ymax>160</ymax></bndbox>"
     return (
         f"<annotation><folder>VOC</folder><filename>00000.jpg</filename><size><width>{width}</width><height>{height}</height>"
-        f"<depth>3</depth></size><segmented>0</segmented><object><name>person</name><pose>Unspecified</pose><truncated>0"
+        f"<depth>3</depth></size><segmented>0</segmented><object><name>{escape(thing)}</name><pose>Unspecified</pose><truncated>0"
         f"</truncated><difficult>0</difficult>{box}</object></annotation>"
     )
 
@@ -259,7 +261,7 @@ class Contents:
             return io.StringIO(f"{documents.MARK}\n" * ROWS)
         if ending == ".xml":
             self._session.stand_in(f"annotations in {os.path.dirname(path)}", "one box each")
-            return io.StringIO(annotation())
+            return io.StringIO(annotation(thing_meant(frame) or "person"))
         if ending in kinds.TABLES:
             self._session.stand_in(f"text of {path}", f"{_TABLE_ROWS:,} rows")
             return lines.Table(_TABLE_ROWS)
