@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 LIST: Final = Path(__file__).with_name("public.toml")
-DRAWS: Final = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")
+DRAWS: Final = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
