@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from foretell.capture.script.batches import GIVEN, part, refused_batches, refuse
 from foretell.capture.script.ended import Ended
 from foretell.capture.script.findings import StandIn
 from foretell.capture.script.guesses import Guesses
+from foretell.capture.script.pretend.made_batches import _with_meanings
 from foretell.errors import WorkloadError
 from tests.capture.script.conftest import Write
 
@@ -68,6 +70,13 @@ def test_pictures_and_classes_by_name_and_by_the_net(script: Write) -> None:
     graph = foretell.capture_graph(script(text, fake_data=True))
     assert (graph.samples, graph.facts.parameters) == (24, 170)
     assert "image in batches of __main__.Pictures (24 × 1 × 224 × 224)" in shapes_assumed(graph)
+
+
+def test_a_loop_over_a_bar_of_progress_numbers_batches_as_what_the_bar_goes_over() -> None:
+    tree = ast.parse("bar = tqdm(enumerate(loader))\nfor step, (x, y) in bar:\n    pass\nbar = other\n")
+    (loop,) = [node for node in tree.body if isinstance(node, ast.For)]
+    assert "enumerate(" in _with_meanings(loop.iter, tree)
+    assert "enumerate(" not in _with_meanings(ast.parse("loader", mode="eval").body, tree)
 
 
 def test_sequences_of_numbers_in_a_dictionary(script: Write) -> None:

@@ -82,6 +82,25 @@ def test_long_ones_end_early(loops: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert names["prepare"](range(10))[0] == list(range(10))
 
 
+def test_a_loop_of_long_rounds_ends_after_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slow, "_LONG", 0.0)
+    rounds = Rounds(lambda path, line: None)
+    names: dict[str, Any] = {ROUNDS: rounds.of}
+    exec(compile(cut(ast.parse("found = [row for row in range(50)]"), {1}), "rows.py", "exec"), names)
+    assert names["found"] == [0, 1, 2, 3]
+
+
+def test_calls_one_after_another_have_rounds_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slow, "_LONGEST", 0.0)
+    ended: list[int] = []
+    rounds = Rounds(lambda path, line: ended.append(line))
+    text = "def draw(n):\n    while True:\n        n -= 1\n        if not n:\n            return 'sample'"
+    names: dict[str, Any] = {MORE: rounds.more}
+    exec(compile(cut(ast.parse(text), {2}), "draw.py", "exec"), names)
+    assert [names["draw"](20) for _ in range(8)] == ["sample"] * 8
+    assert not ended
+
+
 def test_a_loop_is_seen_where_the_script_often_is(loops: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looks, guesses = Looks(), Guesses()
     names: dict[str, Any] = {}

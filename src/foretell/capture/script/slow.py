@@ -28,6 +28,7 @@ _PATIENCE: Final[Seconds] = 40.0  # of the processor, without an update
 _LOOKS: Final = 60  # the last ones, that count
 _OFTEN: Final = 0.5  # of them, in which a loop was under way
 _FEWEST, _LONGEST = 64, 3.0  # rounds that a loop has in any case; seconds of the processor, after which it ends
+_FEWEST_OF_LONG, _LONG = 4, 12.0  # the same of one whose rounds are long themselves, as of loops in a loop
 _TRAINS: Final = re.compile(r"train|learn|backward|optim|updat|\.step\(|\.fit\(|loss", re.IGNORECASE)
 
 
@@ -104,12 +105,19 @@ def _wrapped(inner: ast.expr, template: str) -> ast.expr:
     return outer
 
 
+def _is_enough(rounds: int, began: Seconds) -> bool:
+    worked = time.process_time() - began
+    return (rounds >= _FEWEST and worked > _LONGEST) or (rounds >= _FEWEST_OF_LONG and worked > _LONG)
+
+
 class Rounds:
     """Counts the rounds of such loops, and their time; `ended` hears of one that has ended early."""
 
     def __init__(self, ended: Callable[[str, int], None]) -> None:
         self._ended = ended
-        self._begun: dict[tuple[int, int], tuple[int, Seconds]] = {}  # by frame and line
+        self._begun: dict[
+            tuple[str, int], tuple[Any, int, Seconds]
+        ] = {}  # by file and line: of the frame that came last
 
     def of(self, what: Iterable[Any], line: int) -> Iterator[Any]:
         """What a loop goes through, or the first of it."""
@@ -118,7 +126,7 @@ class Rounds:
 
     def _first(self, what: Iterable[Any], path: str, line: int, began: Seconds) -> Iterator[Any]:
         for number, each in enumerate(what):
-            if number >= _FEWEST and time.process_time() - began > _LONGEST:
+            if _is_enough(number, began):
                 self._ended(path, line)
                 return
             yield each
@@ -126,11 +134,13 @@ class Rounds:
     def more(self, line: int) -> bool:
         """Whether a `while` loop may have another round."""
         frame = sys._getframe(1)
-        loop = id(frame), line
-        rounds, began = self._begun.get(loop, (0, time.process_time()))
-        if rounds >= _FEWEST and time.process_time() - began > _LONGEST:
-            self._begun.pop(loop, None)
-            self._ended(frame.f_code.co_filename, line)
+        loop = frame.f_code.co_filename, line
+        last, rounds, began = self._begun.get(loop, (None, 0, 0.0))
+        if last is not frame:  # another call: kept, since one that is gone leaves its number to the next
+            rounds, began = 0, time.process_time()
+        if _is_enough(rounds, began):
+            del self._begun[loop]
+            self._ended(*loop)
             return False
-        self._begun[loop] = rounds + 1, began
+        self._begun[loop] = frame, rounds + 1, began
         return True

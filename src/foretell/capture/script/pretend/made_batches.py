@@ -284,14 +284,25 @@ def _target(frame: types.FrameType | None) -> Any:
     """Names that a loop gives to a batch: one, or a list of them and of lists."""
     if frame is None:
         return None
-    for node in ast.walk(tree_of(frame.f_code.co_filename)):
+    tree = tree_of(frame.f_code.co_filename)
+    for node in ast.walk(tree):
         if isinstance(node, ast.For) and node.lineno <= frame.f_lineno < node.body[0].lineno:
             target: ast.expr = node.target
-            counts = "enumerate(" in ast.unparse(node.iter)
+            gone_through = _with_meanings(node.iter, tree)
+            counts = "enumerate(" in gone_through
             if counts and isinstance(target, ast.Tuple) and len(target.elts) == 2:
                 target = target.elts[1]
-            return None if "zip(" in ast.unparse(node.iter) else _names(target)
+            return None if "zip(" in gone_through else _names(target)
     return None
+
+
+def _with_meanings(iterated: ast.expr, tree: ast.Module) -> str:
+    """What a loop goes through; of a name, as of a bar that shows progress, with what was last given to it before."""
+    text = ast.unparse(iterated)
+    given = [node for node in ast.walk(tree) if isinstance(node, ast.Assign) and node.lineno < iterated.lineno
+             and isinstance(iterated, ast.Name) and any(_is(each, iterated.id) for each in node.targets)]  # fmt: skip
+    last = max(given, key=lambda node: node.lineno, default=None)
+    return text if last is None else f"{text} {ast.unparse(last.value)}"
 
 
 def _names(target: ast.expr) -> Any:
