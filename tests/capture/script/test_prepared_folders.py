@@ -87,3 +87,27 @@ def test_things_in_annotations_are_called_as_the_script_calls_its_classes(script
     graph = foretell.capture_graph(script(SMOKE, fake_data=True))
     assert (4, 3, 32, 32) in {layout.shape for op in graph.ops for layout in op.signature.inputs}
     assert not any("passed over" in str(caveat) or "made up" in str(caveat) for caveat in graph.caveats)
+
+
+SERIES = """
+    import pandas, torch
+    table = pandas.read_csv("data/ETTh1.csv", index_col="date", parse_dates=True)
+    hours = table.index.hour
+    target = pandas.read_csv("data/ETTh1.csv", usecols=["date", "OT"], parse_dates=["date"])
+    days = target["date"].dt.day
+    net = torch.nn.Linear(table.shape[1] + target.shape[1], 1).cuda()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for step in range(9):
+        values = torch.tensor(table.to_numpy()[:16], dtype=torch.float32)
+        x = torch.cat([values, torch.zeros(16, target.shape[1])], 1)
+        optimizer.zero_grad()
+        net(x.cuda()).sum().backward()
+        optimizer.step()
+"""
+
+
+def test_a_known_table_has_the_index_and_the_columns_that_are_asked_for(script: Write) -> None:
+    pytest.importorskip("pandas")
+    graph = foretell.capture_graph(script(SERIES, fake_data=True))
+    assert graph.facts is not None
+    assert (graph.samples, graph.facts.parameters) == (16, 7 + 2 + 1)

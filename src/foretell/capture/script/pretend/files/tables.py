@@ -82,7 +82,8 @@ def _reading(session: Session, pandas: Any, table: Any, read: Callable[..., Any]
             known = columns_of(os.path.basename(os.fspath(path)))
             if known is not None:
                 session.stand_in(f"table {path}", f"{known[1]:,} rows of {len(known[0])} columns")
-                return pandas.DataFrame({name: column(pandas, name, known[1]) for name in known[0]})
+                whole = pandas.DataFrame({name: column(pandas, name, known[1]) for name in known[0]})
+                return _as_asked(pandas, whole, kwargs)
             if (rated := ratings_in(os.path.basename(os.fspath(path)))) is not None:
                 session.stand_in(f"table {path}", f"{rated['userId'].max():,} users, {rated['movieId'].max():,} items")
                 names = kwargs.get("names") or (range(4) if kwargs.get("header", 0) is None else rated)
@@ -108,8 +109,29 @@ def _made(pandas: Any, table: Any, how: dict[str, Any], frame: types.FrameType) 
         made = table({i: column(pandas, kind, _ROWS, ending) for i, kind in enumerate(kinds)})
     else:
         made = table(index=pandas.RangeIndex(_ROWS))
-    if (index := how.get("index_col")) is not None and isinstance(index, str) and index in made:
-        made = made.set_index(index)
+    return _as_asked(pandas, made, {**how, "usecols": None})
+
+
+def _as_asked(pandas: Any, made: Any, how: dict[str, Any]) -> Any:
+    """With the columns, the index and the dates that the reader is asked for."""
+
+    def named(wanted: Any) -> list[Any]:
+        """Columns by their names or their places; none that is not there."""
+        plain = wanted if isinstance(wanted, list | tuple) else [wanted]
+        names = list(pandas.DataFrame.columns.__get__(made))
+        places = [names[n] if isinstance(n, int) and n not in names and -1 < n < len(names) else n for n in plain]
+        return [name for name in places if name in names]
+
+    if (wanted := how.get("usecols")) is not None and not callable(wanted) and (found := named(list(wanted))):
+        made = made[found]
+    dates = how.get("parse_dates")
+    index = how.get("index_col")
+    for name in named(dates) if isinstance(dates, list | tuple) else ():
+        made[name] = pandas.to_datetime(made[name])
+    if index is not None and index is not False and (found := named(index)):
+        made = made.set_index(found if len(found) > 1 else found[0])
+        if dates is True:
+            made.index = pandas.to_datetime(made.index)
     return made
 
 
