@@ -111,3 +111,33 @@ def test_a_known_table_has_the_index_and_the_columns_that_are_asked_for(script: 
     graph = foretell.capture_graph(script(SERIES, fake_data=True))
     assert graph.facts is not None
     assert (graph.samples, graph.facts.parameters) == (16, 7 + 2 + 1)
+
+
+PAIRED = """
+    import os, torch
+    from PIL import Image
+    import torchvision.transforms.functional as F
+
+    class Pairs(torch.utils.data.Dataset):
+        def __init__(self, images, masks):
+            self.images = [images + f for f in os.listdir(images) if f.endswith(".jpg") or f.endswith(".png")]
+            self.masks = [masks + f for f in os.listdir(masks) if f.endswith(".png")]
+            assert len(self.images) == len(self.masks)
+        def __len__(self):
+            return len(self.images)
+        def __getitem__(self, index):
+            picture, mask = Image.open(self.images[index]).convert("RGB"), Image.open(self.masks[index]).convert("L")
+            return F.to_tensor(picture.resize((32, 32))), F.to_tensor(mask.resize((32, 32)))
+
+    net = torch.nn.Conv2d(3, 1, 3, padding=1).cuda()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for x, y in torch.utils.data.DataLoader(Pairs("data/images/", "data/masks/"), batch_size=4):
+        torch.nn.functional.binary_cross_entropy_with_logits(net(x.cuda()), y.cuda()).backward()
+        optimizer.step(); optimizer.zero_grad()
+"""
+
+
+def test_files_end_as_the_line_that_lists_them_wants(script: Write) -> None:
+    graph = foretell.capture_graph(script(PAIRED, fake_data=True))
+    assert (4, 3, 32, 32) in {layout.shape for op in graph.ops for layout in op.signature.inputs}
+    assert not any("made up" in str(caveat) or "in batches of" in str(caveat) for caveat in graph.caveats)

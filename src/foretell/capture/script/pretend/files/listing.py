@@ -12,12 +12,20 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from foretell.capture.script.pretend.files import kinds, patterns
-from foretell.capture.script.pretend.files.callers import endings_in, function_source, source_of, strings_in, words_of
+from foretell.capture.script.pretend.files.callers import (
+    endings_in,
+    function_source,
+    source_of,
+    strings_in,
+    uses_of_line,
+    words_of,
+)
 from foretell.capture.script.pretend.files.line_parts import Line
 
 _OF_ARCHIVES: Final = frozenset((".gz", ".zip", ".tar", ".tgz"))
 _ENDING: Final = re.compile(r"(\.[A-Za-z]\w{0,6})$")
 _ADDED: Final = re.compile(r"""\+\s*["'](\.\w+)["']""")
+_QUOTED: Final = re.compile(r"""["']([^"'\n]*)["']""")
 _WORD: Final = re.compile(r"[\w\-./]{2,40}")
 _USUAL: Final = (
     ("wav|audio|speech", ".wav"), ("mask|label|gt|annot", ".png"), ("text|txt|caption", ".txt"), ("flow", ".flo"),
@@ -63,10 +71,12 @@ def names(count: int, folder: str, frame: types.FrameType) -> list[str]:
 
 
 def ending_for(folder: str, frame: types.FrameType) -> str:
-    """As the function says, or its module, or what such folders have; caches only where nothing else is read."""
+    """As the line says, its function or its module, or what such folders have; caches only where nothing else is read."""
     known = kinds.DATA - _OF_ARCHIVES
     given = [value for value in frame.f_locals.values() if isinstance(value, str) and value.lower() in known]
-    own = given or _not_added(endings_in(tuple(strings_in(frame.f_code)), known), function_source(frame))
+    asking = uses_of_line(frame)
+    here = _not_added(endings_in(tuple(_QUOTED.findall(asking)), known), asking)
+    own = given or here or _not_added(endings_in(tuple(strings_in(frame.f_code)), known), function_source(frame))
     found = own or endings_in(words_of(frame), known)
     if pictures := [ending for ending in found if ending in kinds.PICTURES]:
         return pictures[0]
