@@ -52,7 +52,9 @@ def test_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("version = 3\nname = 'x'\n", "version 3"),
+        ("version = 4\nname = 'x'\n", "version 4"),
+        ("version = 3\n[host_of_ranks]\nfour = 2\n", "by number of ranks, like '4'"),
+        ("version = 3\n[communication_of_ranks]\n4 = -2\n", "factor above 0"),
         ("version = 2\n[families]\nmatmull = 2\n", "Did you mean 'matmul'"),
         ("version = 2\n[families]\nmatmul = -2\n", "factor above 0"),
         ("version = 2\n[links]\ncrowding = 9\n", "exponent"),

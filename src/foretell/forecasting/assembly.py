@@ -126,7 +126,7 @@ class Assembly:
 
     @property
     def _fixed(self) -> Seconds:
-        return self.profile.for_network(network_of(self.program.whole)).fixed_seconds if self.profile else 0.0
+        return self.profile.for_step(network_of(self.program.whole), self.program.ranks).fixed_seconds if self.profile else 0.0
 
     @property
     def _around(self) -> dict[str, Seconds]:

@@ -84,7 +84,7 @@ class ProfileResponse:
 
     def seconds(self, profile: Profile) -> Seconds:
         """About what `forecast` says with it; exactly so where it has one factor for all, on a knot."""
-        profile = profile.for_network(self.network)
+        profile = profile.for_step(self.network, self.ranks)
         factors = [*(profile.device_factor(f, self.precision) for f in FAMILIES), profile.device]
         scaled = float(self.device @ np.array(factors))
         device = math.log(scaled / self.device.sum()) if scaled else 0.0

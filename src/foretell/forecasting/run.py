@@ -152,7 +152,7 @@ def time_alike(
 def _pricing(
     program: Program, cluster: Cluster, model: CostModel, conditions: Conditions, profile: Profile | None
 ) -> _Pricing:
-    profile = (profile or Profile(name="none")).for_network(network_of(program.whole))
+    profile = (profile or Profile(name="none")).for_step(network_of(program.whole), program.ranks)
     collectives = Collectives(cluster, profile.communication, profile.links)
     return _Pricing(
         model=model,

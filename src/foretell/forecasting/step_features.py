@@ -38,6 +38,8 @@ def step_features(program: Program, slowest: RoleStep, listed: Collectives, host
         "communication": math.log(wire / busy + 0.01),
         "samples": math.log(max(program.whole.samples or 1, 1)),
         "ranks": math.log(program.ranks),
+        "nodes": math.log(len(listed.cluster.nodes)),
+        "device": math.log(busy),
     }
 
 

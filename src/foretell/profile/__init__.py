@@ -3,25 +3,18 @@
 from foretell.profile.families import ARITHMETIC, FAMILIES, KINDS, family_of, plain
 from foretell.profile.file import (
     ARRAYS,
-    AS_LISTED,
-    CROWDED,
     FACTORS,
     READABLE,
     SUFFIX,
     VERSION,
-    WIDEST,
-    Card,
-    Intervals,
-    Links,
-    MemoryFactors,
     Profile,
-    Purpose,
     files_of,
     folders,
     network_of,
     profile_files,
 )
 from foretell.profile.operators import Operators
+from foretell.profile.parts import AS_LISTED, CROWDED, WIDEST, Card, Intervals, Links, MemoryFactors, Purpose
 from foretell.profile.residuals import Residuals
 
 __all__ = [

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from foretell.distribution import LogNormal
 from foretell.errors import ProfileError, check_choice, check_number, did_you_mean
@@ -21,119 +21,32 @@ from foretell.limits import read_toml
 from foretell.precision import PRECISIONS
 from foretell.profile.families import ARITHMETIC, FAMILIES, plain
 from foretell.profile.operators import Operators
+from foretell.profile.parts import (
+    AS_LISTED,
+    MAX_FACTOR,
+    Card,
+    Intervals,
+    Links,
+    MemoryFactors,
+    Purpose,
+    check_factors,
+)
 from foretell.profile.residuals import Residuals
-from foretell.software import Software
 from foretell.units import Seconds
 
-VERSION: Final = 2
-READABLE: Final = (1, 2)  # version 1 has no families, links, memory and intervals
+VERSION: Final = 3
+READABLE: Final = (1, 2, 3)  # version 1 has no families, links, memory and intervals; version 2 no factors of ranks
 SUFFIX: Final = ".toml"
 ARRAYS: Final = ".safetensors"
 _OF_OPERATORS: Final = f".operators{ARRAYS}"
 _PARTS: Final = ("residuals", "operators")  # keys that name a file of arrays
 FACTORS: Final = ("device", "host", "communication", "fixed_seconds")
-_MAX_FACTOR: Final = 1e6  # of a factor, or of seconds
-CROWDED: Final = 3.0  # the most by which crowding may differ from a fabric's
-WIDEST: Final = 10.0  # of an interval, in e-folds to each side
-_FACTOR: Final = f"a factor above 0, {1 / _MAX_FACTOR:g} to {_MAX_FACTOR:g}"
 
 
 def network_of(graph: Graph) -> str:
     """What steps of one network share, whatever their batch: its name and size."""
     size = graph.facts.parameters
     return graph.name if size is None else f"{graph.name}, {size} parameters"
-
-
-def _check_factors(what: str, values: Mapping[str, Any]) -> None:
-    for name, value in values.items():
-        check_number(f"{what}: {name}", value, _FACTOR, ProfileError, least=1 / _MAX_FACTOR, most=_MAX_FACTOR)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Purpose:
-    """What a profile is for, in free text; empty where it does not matter."""
-
-    device: str = ""
-    host: str = ""
-    cluster: str = ""
-    trainer: str = ""
-    versions: str = ""  # of libraries, like "torch 2.9, CUDA 12.8"
-    software: str = ""  # of which time, like torch-1.12: forecasts with the profile start from it; "": today's
-
-    def __post_init__(self) -> None:
-        for f in dataclasses.fields(self):
-            if not isinstance(value := getattr(self, f.name), str):
-                raise ProfileError(f"a profile's {f.name} must be a text, got {value!r}.")
-        if self.software:
-            object.__setattr__(self, "software", str(Software.parse(self.software)))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Card:
-    """What a profile was fitted on, and its mean relative errors on rows that were left out of the fit."""
-
-    rows: int = 0
-    sources: tuple[str, ...] = ()
-    form: str = ""  # which numbers were fitted, in words
-    error_before: float | None = None
-    error_after: float | None = None
-    error_measured: float | None = None  # after, of networks whose other steps were not left out
-    rows_left_out: int = 0
-    start: str = ""  # the profile that it was fitted on top of
-
-    def __post_init__(self) -> None:
-        if not all(isinstance(text, str) for text in (*self.sources, self.form, self.start)):
-            texts = ", ".join(map(repr, (self.sources, self.form, self.start)))
-            raise ProfileError(f"a card's sources, form and start must be texts, got {texts}.")
-        for name in ("rows", "rows_left_out", "error_before", "error_after", "error_measured"):
-            value = getattr(self, name)
-            if not (value is None and name.startswith("error")):
-                check_number(f"a card's {name}", value, "a number of at least 0", ProfileError, most=1e12)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Links:
-    """How the links of a cluster differ from those of the catalog."""
-
-    bandwidth: float = 1.0  # factor of every link's rate
-    latency: float = 1.0  # factor of every link's latency
-    crowding: float = (
-        0.0  # added to a fabric's `sharing`: as more devices of a node talk, each gets less; below 0, more
-    )
-    neighbours: float = 1.0  # factor of what moving bytes between nodes takes: the slowest of them, or others' traffic
-
-    def __post_init__(self) -> None:
-        _check_factors("a profile's links", {n: getattr(self, n) for n in ("bandwidth", "latency", "neighbours")})
-        allowed = f"an exponent from {-CROWDED:g} to {CROWDED:g}, 0 being as listed"
-        check_number("a profile's links: crowding", self.crowding, allowed, ProfileError, least=-CROWDED, most=CROWDED)
-
-
-AS_LISTED: Final = Links()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryFactors:
-    """Of what a step allocates at its peak, and of what the allocator reserves."""
-
-    allocated: float = 1.0
-    reserved: float = 1.0
-
-    def __post_init__(self) -> None:
-        _check_factors("a profile's memory", dataclasses.asdict(self))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Intervals:
-    """How far steps lie from forecasts with the profile, as a 90 % half-width of log seconds; None: not known."""
-
-    width: float | None = None
-    measured: float | None = None  # of networks that the profile was fitted on; None: as of others
-
-    def __post_init__(self) -> None:
-        allowed = f"a log half-width from 0 to {WIDEST:g}"
-        for name in ("width", "measured"):
-            if (value := getattr(self, name)) is not None:
-                check_number(f"a profile's intervals: {name}", value, allowed, ProfileError, most=WIDEST)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +56,8 @@ class Profile:
     Args:
         name: Forecasts that use it say so by that name.
         device: Factor on device time, refined by `families` of operators, `precisions` and measured `networks`.
-        host: Factor on the host's time; `communication` on that of collectives, `links` on links themselves.
+        host: Factor on the host's time; `communication` on that of collectives, `links` on links themselves; both may have
+            another one with so many ranks, in `host_of_ranks` and `communication_of_ranks`.
         fixed_seconds: Added to every step; `network_seconds` to those of measured networks.
         memory: Factors on allocated and reserved bytes; `intervals`: how wide they are.
         residuals: A model of what is left; `operators`: one of single ops.
@@ -171,48 +85,67 @@ class Profile:
         default_factory=dict
     )  # of those that were measured; on all they compute, on top
     network_seconds: Mapping[str, Seconds] = field(default_factory=dict)  # of those; added to each of their steps
+    host_of_ranks: Mapping[str, float] = field(default_factory=dict)  # with so many ranks; on top of `host`
+    communication_of_ranks: Mapping[str, float] = field(default_factory=dict)  # the same, on top of `communication`
     links: Links = AS_LISTED
-    memory: MemoryFactors = MemoryFactors()
-    intervals: Intervals = Intervals()
+    memory: MemoryFactors = field(default_factory=MemoryFactors)
+    intervals: Intervals = field(default_factory=Intervals)
     residuals: Residuals | None = None
     operators: Operators | None = None  # on what the model says of each op, before any factor
-    purpose: Purpose = Purpose()
-    card: Card = Card()
+    purpose: Purpose = field(default_factory=Purpose)
+    card: Card = field(default_factory=Card)
 
     def __post_init__(self) -> None:
         if not self.name:
             raise ProfileError("a profile needs a name, got ''. Forecasts that use it say so by that name.")
-        _check_factors(f"profile {self.name!r}", {n: getattr(self, n) for n in FACTORS[:-1]})
+        check_factors(f"profile {self.name!r}", {n: getattr(self, n) for n in FACTORS[:-1]})
         for title, factors, names in (
             ("families", self.families, FAMILIES),
             ("precisions", self.precisions, PRECISIONS),
         ):
             for name in factors:
                 check_choice(f"profile {self.name!r}: {title}", name, names, ProfileError)
-            _check_factors(f"profile {self.name!r}: {title}", factors)
-        _check_factors(f"profile {self.name!r}: networks", self.networks)
+            check_factors(f"profile {self.name!r}: {title}", factors)
+        check_factors(f"profile {self.name!r}: networks", self.networks)
+        for what in ("host", "communication"):
+            self._check_ranks(f"{what}_of_ranks", getattr(self, f"{what}_of_ranks"))
         allowed = "0 or more seconds per step"
         check_number(
-            f"profile {self.name!r}: fixed_seconds", self.fixed_seconds, allowed, ProfileError, most=_MAX_FACTOR
+            f"profile {self.name!r}: fixed_seconds", self.fixed_seconds, allowed, ProfileError, most=MAX_FACTOR
         )
         for network, seconds in self.network_seconds.items():
             what = f"profile {self.name!r}: network_seconds of {network}"
-            check_number(what, seconds, allowed, ProfileError, most=_MAX_FACTOR)
+            check_number(what, seconds, allowed, ProfileError, most=MAX_FACTOR)
 
     def device_factor(self, family: str, precision: str) -> float:
         """Of an op of a family in a step of a precision."""
         factor = self.device * self.families.get(family, self.families.get(plain(family), 1.0))
         return factor * self.precisions.get(precision, 1.0) if family in ARITHMETIC else factor
 
-    def for_network(self, network: str) -> Profile:
-        """With what was measured of a network in the factors of all it computes, and in the fixed seconds."""
-        if not self.networks and not self.network_seconds:
+    def of_ranks(self, what: Literal["host", "communication"]) -> dict[int, float]:
+        """Number of ranks → the factor that it has beside the one of all steps."""
+        factors: Mapping[str, float] = getattr(self, f"{what}_of_ranks")
+        return {int(ranks): factor for ranks, factor in factors.items()}
+
+    def for_step(self, network: str, ranks: int) -> Profile:
+        """With what was measured of its network and of so many ranks in the plain factors, and in the fixed seconds."""
+        if not (self.networks or self.network_seconds or self.host_of_ranks or self.communication_of_ranks):
             return self
         factor, seconds = self.networks.get(network, 1.0), self.network_seconds.get(network, 0.0)
+        host, wire = (each.get(str(ranks), 1.0) for each in (self.host_of_ranks, self.communication_of_ranks))
         return dataclasses.replace(
-            self, device=self.device * factor, host=self.host * factor, fixed_seconds=self.fixed_seconds + seconds,
-            networks={}, network_seconds={},
+            self, device=self.device * factor, host=self.host * factor * host, communication=self.communication * wire,
+            fixed_seconds=self.fixed_seconds + seconds, networks={}, network_seconds={}, host_of_ranks={},
+            communication_of_ranks={},
         )  # fmt: skip
+
+    def _check_ranks(self, title: str, factors: Mapping[str, float]) -> None:
+        check_factors(f"profile {self.name!r}: {title}", factors)
+        for ranks in factors:
+            if not (ranks.isascii() and ranks.isdecimal() and not ranks.startswith("0")):
+                raise ProfileError(
+                    f"profile {self.name!r}: {title} has factors by number of ranks, like '4', and got {ranks!r}."
+                )
 
     def step_time(self, seconds: Seconds, network: str) -> LogNormal | None:
         """Of a step of a network that was forecast with this profile; None where its errors are not known."""
@@ -293,6 +226,8 @@ _TABLES: Final[Mapping[str, tuple[str | None, tuple[str, ...] | None]]] = {
         ("precisions", "precisions", None, PRECISIONS),
         ("networks", "networks", None, None),
         ("network_seconds", "network_seconds", None, None),
+        ("host_of_ranks", "host_of_ranks", None, None),
+        ("communication_of_ranks", "communication_of_ranks", None, None),
         ("links", "links", Links, ()),
         ("memory", "memory", MemoryFactors, ()),
         ("intervals", "intervals", Intervals, ()),

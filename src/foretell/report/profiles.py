@@ -25,6 +25,8 @@ def profile_dict(profile: Profile) -> dict[str, Any]:
         "precisions": dict(profile.precisions),
         "networks": dict(profile.networks),
         "network_seconds": dict(profile.network_seconds),
+        "host_of_ranks": dict(profile.host_of_ranks),
+        "communication_of_ranks": dict(profile.communication_of_ranks),
         "links": dataclasses.asdict(profile.links),
         "memory": dataclasses.asdict(profile.memory),
         "intervals": dataclasses.asdict(profile.intervals),

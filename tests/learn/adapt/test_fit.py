@@ -13,9 +13,12 @@ import pytest
 from foretell import Plan, Profile, forecast
 from foretell.errors import InputError
 from foretell.forecasting.forecast import profile_response
+from foretell.learn.adapt.candidates import FORMS
 from foretell.learn.adapt.choose import choose_steps
-from foretell.learn.adapt.fit import FORMS, _width, fit_profile, prepared
-from foretell.learn.adapt.numbers import Fitted, Form, fit
+from foretell.learn.adapt.fit import _width, fit_profile, prepared
+from foretell.learn.adapt.fitted import Fitted
+from foretell.learn.adapt.form import Form, worlds
+from foretell.learn.adapt.numbers import fit
 from foretell.learn.adapt.smooth import OF_STEPS
 from foretell.learn.adapt.steps import Prepared, Step, well_spread
 from foretell.profile import FAMILIES, Links, Purpose, network_of
@@ -132,6 +135,27 @@ def test_links_are_fitted_from_steps_of_several_placements() -> None:
         assert p.response.seconds(found) == pytest.approx(p.seconds, rel=0.1)
 
 
+def test_so_many_ranks_have_factors_of_their_own(tmp_path: Path) -> None:
+    """As three devices of which two share a bridge: nothing between two and four says it."""
+    truth = Profile(name="truth", host=0.1, communication=30.0, communication_of_ranks={"3": 3.0})
+    asked = [(name, n, link) for name in ("cnn", "llama") for n in (2, 3, 4) for link in ("pcie-3", "pcie-4")]
+    steps = [
+        Step(workload=graph(name), on=f"1x{n}xt4@{link}", plan=f"dp={n},zero=3", seconds=1.0) for name, n, link in asked
+    ]
+    ready = prepared([replace(s, seconds=s.predicted(truth)) for s in steps])
+    responses = [p.response for p in ready]
+    assert not worlds(responses[::2]), "two steps of each say too little"
+    form = Form(levels=("device", "host", "communication", "ranks"))
+    found = fit(form, responses, np.array([p.seconds for p in ready])).profile("found")
+    factors = found.of_ranks("communication")
+    assert factors[3] / factors[2] == pytest.approx(3.0, rel=0.25)
+    loaded = Profile.load(found.save(tmp_path / "found.toml"))
+    assert loaded == found
+    for step, p in zip(steps, ready, strict=True):
+        assert p.response.seconds(loaded) == pytest.approx(p.seconds, rel=0.1)
+        assert step.predicted(loaded) == pytest.approx(p.response.seconds(loaded), rel=0.02)
+
+
 @pytest.mark.nightly
 def test_a_network_that_was_measured_has_a_factor_of_its_own() -> None:
     """As where nobody says how large the pictures of a job are: other jobs are as they were."""
@@ -196,7 +220,7 @@ def test_a_profile_with_residuals_is_saved_and_loaded(tmp_path: Path) -> None:
 class DeviceBound:
     """A step of nothing but ops, so many seconds of each family."""
 
-    communication, precision, network = 0.0, "fp32", "any"
+    communication, precision, network, ranks = 0.0, "fp32", "any", 1
 
     def __init__(self, device: np.ndarray, features: dict[str, float] | None = None) -> None:
         self.device, self.features = device, features
@@ -267,6 +291,25 @@ def test_very_different_jobs_in_one_profile_are_not_worse_than_none() -> None:
         assert found.card.error_after is not None
         assert found.card.error_after <= found.card.error_before
         assert _worse(found, jobs(draw, 60)) < 0.02
+
+
+def test_a_trend_over_batches_goes_on_beyond_those_that_were_measured() -> None:
+    """A job whose steps grow with the root of its batch, which no factor says."""
+    draw = np.random.default_rng(0)
+
+    def job(samples: float, step: int) -> Prepared:
+        features = dict.fromkeys(OF_STEPS.units, 0.0) | {"samples": samples, "device": samples}
+        response: Any = DeviceBound(np.eye(len(FAMILIES) + 1)[0] * np.exp(samples), features)
+        seconds = float(np.exp(0.5 * samples + 0.02 * draw.normal()))
+        return Prepared(seconds=seconds, network=str(step), response=response)
+
+    found = fit_profile([job(samples, step) for step, samples in enumerate(np.linspace(0.0, 3.0, 16))], name="found")
+    assert found.residuals is not None
+    assert found.residuals.slopes
+    further = job(4.5, 99)
+    said = further.response.device[0] * found.device_factor(FAMILIES[0], "fp32")
+    said = (said + found.fixed_seconds) * np.exp(found.residuals.log_factor(further.response.features))
+    assert said == pytest.approx(further.seconds, rel=0.25)
 
 
 def test_forms_are_put_together_as_their_mean() -> None:

@@ -17,7 +17,8 @@ import numpy.typing as npt
 from foretell.cost.model import DEFAULT, CostModel
 from foretell.errors import InputError
 from foretell.forecasting.profile_response import ProfileResponse
-from foretell.learn.adapt.numbers import NOISE, Form, slopes
+from foretell.learn.adapt.form import Form
+from foretell.learn.adapt.numbers import NOISE, slopes
 from foretell.learn.adapt.smooth import near
 from foretell.learn.adapt.steps import Prepared, Step, is_repeated
 from foretell.units import Seconds
