@@ -126,7 +126,9 @@ class Assembly:
 
     @property
     def _fixed(self) -> Seconds:
-        return self.profile.for_step(network_of(self.program.whole), self.program.ranks).fixed_seconds if self.profile else 0.0
+        if self.profile is None:
+            return 0.0
+        return self.profile.for_step(network_of(self.program.whole), self.program.ranks).fixed_seconds
 
     @property
     def _around(self) -> dict[str, Seconds]:
