@@ -19,6 +19,7 @@ from foretell.capture.script.misread import (
     extents_in_words,
     misread_texts,
     tables_of_numbers,
+    tables_too_long,
 )
 from foretell.capture.script.pretend.files import ids
 from foretell.capture.script.pretend.files.arrays import known_array
@@ -209,6 +210,17 @@ def test_a_table_that_is_computed_with_has_columns_of_numbers() -> None:
         np.zeros(2)[:] = np.array(["00000.jpg", "00001.jpg"], dtype=object)
     assert tables_of_numbers(ended_by(caught.value), guesses) == {COLUMNS: "numbers"}
     assert tables_of_numbers(ended_by(ValueError("another")), guesses) == {}
+
+
+def test_a_table_has_no_more_rows_than_an_array_has_places_for() -> None:
+    guesses = Guesses()
+    guesses.about("rows of the table distance.csv", 4096)
+    with pytest.raises(IndexError) as caught:
+        np.zeros((307, 307))[307, 0] = 1
+    assert tables_too_long(ended_by(caught.value), guesses) == {"rows of the table distance.csv": 307}
+    with pytest.raises(IndexError) as caught:
+        np.zeros((307, 307))[5000, 0] = 1
+    assert tables_too_long(ended_by(caught.value), guesses) == {}
 
 
 POSITIONS = """

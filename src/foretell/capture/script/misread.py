@@ -14,7 +14,7 @@ import numpy as np
 from foretell.capture.script.ended import Ended
 from foretell.capture.script.guesses import COLUMNS, Guesses
 from foretell.capture.script.meant import SIDES, sides_meant
-from foretell.capture.script.prose import PROSE, QUOTED_WORD, TEXT
+from foretell.capture.script.prose import PROSE, QUOTED_WORD, TABLE, TEXT
 from foretell.capture.script.shapes import LARGER, arrays, is_made_up, picture_of, replaced
 
 _NUMBERS: Final = re.compile(r"invalid literal for int|could not convert string to float")
@@ -36,6 +36,7 @@ _POSITIONS: Final = re.compile(
     r"had torch\.Size\(\[([\d, ]+)\]\); but expected shape should be broadcastable to \[([\d, ]+)\]"
 )
 _STRIDES: Final = (1, 2, 4, 8, 16, 32, 64)  # of the last features of a net
+_BEYOND: Final = re.compile(r"index (\d+) is out of bounds for axis \d+ with size (\d+)")
 _LONGEST: Final = 3  # sides to one
 _SQUARE: Final = (512, 512)  # sides that most nets can halve as often as they do
 _PICTURES: Final = {
@@ -62,6 +63,15 @@ def lines_too_long(ended: Ended, guesses: Guesses) -> dict[str, Any]:
     if not is_empty or not _NOTHING_LEFT.search(str(ended.error)):
         return {}
     return {what: "short" for what, made in guesses.made.items() if what.startswith(TEXT) and made == "words"}
+
+
+def tables_too_long(ended: Ended, guesses: Guesses) -> dict[str, Any]:
+    """A table whose rows are counted up, and that an array has no place for from some row on: it has so many rows."""
+    found = _BEYOND.search(str(ended.error)) if isinstance(ended.error, IndexError) else None
+    if found is None or found[1] != found[2]:
+        return {}
+    tables = {what: made for what, made in guesses.made.items() if what.startswith(TABLE)}
+    return {what: int(found[2]) for what, rows in tables.items() if rows > int(found[2]) > 0}
 
 
 def tables_of_numbers(ended: Ended, guesses: Guesses) -> dict[str, Any]:

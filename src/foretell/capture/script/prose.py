@@ -11,3 +11,4 @@ SENTENCE: Final = (
 PROSE: Final = re.compile(r"quick brown|fox jumps over")  # as every text that is made up has it
 QUOTED_WORD: Final = re.compile(rf"""(['"])({"|".join(sorted(set(SENTENCE.split())))})\1""")  # as an error quotes one
 TEXT: Final = "text of "  # what a guess about one begins with
+TABLE: Final = "rows of the table "  # and of one in a text

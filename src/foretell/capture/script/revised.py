@@ -23,6 +23,7 @@ from foretell.capture.script.misread import (
     misread_texts,
     pictures_of_other_sides,
     tables_of_numbers,
+    tables_too_long,
 )
 from foretell.capture.script.set_aside import set_aside
 from foretell.capture.script.shapes import apart, arrays, ranked, replaced, with_rank
@@ -134,7 +135,7 @@ def _another_rank(about: str, guesses: Guesses) -> _Shown:
 
 
 _FINDERS: Final[tuple[Callable[[Ended, Guesses], _Shown], ...]] = (
-    _former_indices, misread_texts, tables_of_numbers, arrays_of_pictures, arrays_of_other_sides, asserted_extents,
+    _former_indices, misread_texts, tables_of_numbers, tables_too_long, arrays_of_pictures, arrays_of_other_sides, asserted_extents,
     refused_made_batches, _refused_tensors, _unknown_names, arrays_too_small, _other_kinds, extents_in_words,
     pictures_of_other_sides, lines_too_long,
     batches_wanted_soon, unread, refused_batches, batches_wanted, broken, set_aside,

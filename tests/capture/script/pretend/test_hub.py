@@ -172,3 +172,9 @@ def test_a_configuration_that_does_not_tell_its_text_part_is_one_itself() -> Non
     before = SimpleNamespace(vocab_size=7)
     assert text_part(before) is before
     assert text_part(SimpleNamespace(get_text_config=lambda: before)) is before
+
+
+def test_how_positions_are_turned_is_said_as_before() -> None:
+    config, own = SimpleNamespace(rope_parameters={"rope_theta": 10_000.0}), {"rope_theta": 1e6, "other": 1}
+    models._turn_as_before(config, own)
+    assert (config.rope_parameters, own) == ({"rope_theta": 1e6}, {"other": 1})

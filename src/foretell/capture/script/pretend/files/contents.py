@@ -39,7 +39,7 @@ from foretell.capture.script.pretend.files.pickled_words import COUNT, PickledWo
 from foretell.capture.script.pretend.files.sizes import PICTURE, is_grey, size_of
 from foretell.capture.script.pretend.files.unknown import ROWS, Document
 from foretell.capture.script.pretend.reading import or_else
-from foretell.capture.script.prose import TEXT
+from foretell.capture.script.prose import TABLE, TEXT
 from foretell.capture.script.session import Session
 
 RATE: Final = 16_000  # of a sound, each second
@@ -267,8 +267,9 @@ class Contents:
             self._session.stand_in(f"annotations in {os.path.dirname(path)}", "one box each")
             return io.StringIO(annotation(thing_meant(frame) or "person"))
         if ending in kinds.TABLES:
-            self._session.stand_in(f"text of {path}", f"{_TABLE_ROWS:,} rows")
-            return lines.Table(_TABLE_ROWS)
+            rows = self._session.guesses.about(f"{TABLE}{path}", _TABLE_ROWS)
+            self._session.stand_in(f"text of {path}", f"{rows:,} rows")
+            return lines.Table(rows)
         if ending in kinds.TEXTS or (kinds.may_be_data(path, os.getcwd()) and ending not in kinds.DATA):
             return self._words(path, frame)
         return None

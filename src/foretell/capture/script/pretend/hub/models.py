@@ -147,6 +147,7 @@ def _built(session: Session, cls: Any, name: str, config: Any, kwargs: Mapping[s
         config = cls.config_class.from_pretrained(config)
     for key in [key for key in own if hasattr(config, key)]:
         setattr(config, key, own.pop(key))
+    _turn_as_before(config, own)
     session.stand_in(f"weights of {name}")
     model = _in_type(cls, config, kwargs, own, session)
     _tie(model)
@@ -160,6 +161,13 @@ def _built(session: Session, cls: Any, name: str, config: Any, kwargs: Mapping[s
         key: [] for key in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs")
     }
     return (model, loading) if kwargs.get("output_loading_info") else model
+
+
+def _turn_as_before(config: Any, own: dict[str, Any]) -> None:
+    """How positions are turned was said by settings of their own until transformers 5, and is one table since."""
+    turned = getattr(config, "rope_parameters", None)
+    if isinstance(turned, dict) and "rope_theta" in own:
+        turned["rope_theta"] = own.pop("rope_theta")
 
 
 def _in_type(cls: Any, config: Any, kwargs: Mapping[str, Any], own: Mapping[str, Any], session: Session) -> Any:
