@@ -32,6 +32,7 @@ _THINGS: Final = re.compile(
 _BACKGROUND: Final = re.compile(r"_*(background|bg|ignored? ?regions?|ignore|others?)_*", re.IGNORECASE)
 _SETTINGS: Final = frozenset("args arg opt opts options config cfg conf params hparams flags settings".split())
 _LARGEST: Final = 100_000  # classes
+_LONGEST: Final = 2**20  # tokens of a sequence
 _LEAST, _GREATEST = 16, 4096  # points of a side
 
 
@@ -54,6 +55,17 @@ def length_meant(frame: types.FrameType | None) -> int | None:
     """Of a sequence of tokens, where a setting names it."""
     found: int | None = next(_meant(frame, _LENGTHS, _counts), None)
     return found
+
+
+def length_in(arguments: Sequence[str]) -> int | None:
+    """Of a sequence of tokens, where the script's own arguments name it."""
+    for at, argument in enumerate(arguments):
+        name, joined, value = argument.partition("=")
+        value = value if joined else next(iter(arguments[at + 1 : at + 2]), "")
+        is_length = name.startswith("--") and _LENGTHS.fullmatch(name.lstrip("-").replace("-", "_"))
+        if is_length and value.isdigit() and 1 < int(value) <= _LONGEST:
+            return int(value)
+    return None
 
 
 def thing_meant(frame: types.FrameType | None) -> str | None:

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 import foretell
+from foretell.capture.script.meant import length_in
 from foretell.capture.script.pretend.lacking import StandInError
-from foretell.capture.script.pretend.sets.columns import classes_in, column, spec_of, suggested, text
+from foretell.capture.script.pretend.sets.columns import as_long, classes_in, column, spec_of, suggested, text
 from foretell.capture.script.pretend.sets.known import _table, known_set, languages_of
 from foretell.capture.script.pretend.sets.mentions import mentioned_columns
 from tests.capture.script.conftest import Write
@@ -63,6 +64,22 @@ def test_names_of_columns_suggest_what_they_hold(name: str, kind: str) -> None:
 def test_a_column_that_nobody_can_guess_is_our_fault_and_says_so() -> None:
     with pytest.raises(StandInError, match=r"stand-in for data set x has no column 'zorbl'.*give the script its path"):
         spec_of("zorbl", "data set x")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "length"),
+    [
+        (("--seq-length", "32768"), 32_768),
+        (("--lr=1", "--max_length=1024"), 1024),
+        (("--max_length", "long", "--block_size", "128"), 128),
+        (("--lr", "1"), None),
+    ],
+)
+def test_tokens_are_as_many_as_the_arguments_say(arguments: tuple[str, ...], length: int | None) -> None:
+    assert length_in(arguments) == length
+    tokens = as_long("ints:512:30000", length)
+    assert tokens == ("ints:512:30000" if length is None else f"ints:{length + 1}:30000")
+    assert as_long("text:500", length) == "text:500"
 
 
 SOURCE = """

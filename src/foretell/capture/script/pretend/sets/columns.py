@@ -47,6 +47,7 @@ _NORMAL: Final = (
 )
 CLASSES: Final = 10  # of a column of classes that nobody knows
 SOUND: Final = "foretell-sound"  # begins the path of a recording that is not there
+_TOO_LONG: Final = 4096  # numbers in a row, of which there are few rows
 _LANGUAGES: Final = ("en", "de")
 _ROLES: Final = ("user", "assistant")
 # What names suggest, the first that fits; most specific first.
@@ -127,6 +128,14 @@ def spec_of(name: str, what: str) -> Spec:
     return spec
 
 
+def as_long(spec: Spec, length: int | None) -> Spec:
+    """Numbers of tokens that are as many as the script's settings say, and the one that comes next."""
+    if length is None or not isinstance(spec, str) or not spec.startswith("ints:"):
+        return spec
+    kind, _, most = spec.split(":")
+    return f"{kind}:{length + 1}:{most}"
+
+
 def column(datasets: Any, spec: Spec, languages: Sequence[str] = _LANGUAGES, name: str = "") -> Column:
     """The library's feature and values of a column that is written down as `spec`; what it is called makes its texts its own."""
     if not isinstance(spec, str):
@@ -156,7 +165,7 @@ def _value(datasets: Any, dtype: str, value: Callable[[int], Any]) -> Column:
 
 
 def _many(datasets: Any, of: Any, value: Any, count: int) -> Column:
-    return Column(feature=datasets.Sequence(of), value=lambda i: [value] * count)
+    return Column(feature=datasets.Sequence(of), value=lambda i: [value] * count, heavy=count > _TOO_LONG)
 
 
 def _class(datasets: Any, count: str = "0", names: Sequence[str] = ()) -> Column:

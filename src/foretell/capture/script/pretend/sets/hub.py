@@ -11,8 +11,9 @@ from typing import Any, Final
 
 from foretell.capture.as_gpu.patches import replace
 from foretell.capture.script.imports import once_imported
+from foretell.capture.script.meant import length_in
 from foretell.capture.script.pretend.sets import growing
-from foretell.capture.script.pretend.sets.columns import SOUND, Spec, classes_in, column, spec_of
+from foretell.capture.script.pretend.sets.columns import SOUND, Spec, as_long, classes_in, column, spec_of
 from foretell.capture.script.pretend.sets.described import described
 from foretell.capture.script.pretend.sets.known import KnownSet, known_set, languages_of
 from foretell.capture.script.pretend.sets.mentions import mentioned_columns
@@ -141,7 +142,9 @@ class _Hub:
         columns = _FOLDERS.get(path)
         if columns is None:
             what = f"data set {path}"
-            columns = {n: spec_of(n, what) for n in mentioned_columns(self.session.script.arguments)}
+            arguments = self.session.script.arguments
+            length = length_in(arguments)
+            columns = {n: as_long(spec_of(n, what), length) for n in mentioned_columns(arguments)}
         return KnownSet(splits=dict.fromkeys(splits, _UNKNOWN_ROWS), columns=columns or {"text": "text:500"})
 
     def _split(self, what: str, known: KnownSet, part: str, rows: int, name: str | None, given: Any = None) -> Any:
