@@ -253,3 +253,16 @@ def test_what_is_written_through_a_view_is_not_what_its_tensor_had_before() -> N
     first, second = rows(step_with(chosen, {"x": torch.randn(64, 8)}))
     assert first == 64
     assert 16 < second < 48
+
+
+def test_averages_over_large_windows_are_not_worked_out() -> None:
+    fake = FakeTensorMode()
+    values, pool = Values(fake), torch.ops.aten.avg_pool2d.default
+    with fake:
+        mask = torch.ones(2, 1, 256, 256)
+    values.give(mask, torch.ones(2, 1, 256, 256))
+    with fake:
+        near = values.run(pool, (mask, [2, 2]), {})
+        far = values.run(pool, (mask, [127, 127], [1, 1]), {})
+    assert contents_of(near) is not None  # whole numbers still
+    assert contents_of(far) is None

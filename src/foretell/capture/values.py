@@ -44,6 +44,12 @@ _MASKED = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default, a
            aten._unsafe_index_put.default, aten._index_put_impl_.default}  # fmt: skip
 _FINITE = {aten.eq.Tensor, aten.ne.Tensor, aten.eq.Scalar, aten.ne.Scalar, aten.isnan.default, aten.isinf.default}
 _ASSUMABLE = _ROUTERS | _COMPARISONS | _FINITE
+_SUMS = {
+    aten.avg_pool2d.default: 1,
+    aten.avg_pool3d.default: 1,
+    aten.convolution.default: 1,
+}  # where their window stands
+_LONGEST_SUMS = 2**26  # products in all: more take a processor seconds, for fractions that are hardly ever kept
 _UNINITIALISED = {aten.empty.memory_format, aten.empty_strided.default, aten.empty_like.default, aten.new_empty.default,
                   aten.new_empty_strided.default}  # fmt: skip
 
@@ -84,6 +90,8 @@ class Values:
         if followed and func in _FILLS and not (isinstance(args[0], torch.nn.Parameter) and out.is_floating_point()):
             self._fill(func, args, out)  # an optimizer's state is no mask
         elif followed and func not in _UNINITIALISED and (func in _ASSUMABLE or self._all_known(args)):
+            if func in _SUMS and _is_long(args[_SUMS[func]], out):
+                return out
             with _disable_current_modes():
                 self._follow(func, args, kwargs, out)
         elif args and getattr(args[0], _KEY, None) is not None and func._schema.is_mutable:
@@ -232,6 +240,12 @@ def _may_be_worth_keeping(out: torch.Tensor, func: Any) -> bool:
     """Whether contents should be computed: random numbers in plenty are no mask."""
     random = out.is_floating_point() and torch.Tag.nondeterministic_seeded in func.tags
     return out.numel() <= (_FEW_FLOATS if random else _MAX_NUMBERS)
+
+
+def _is_long(window: Any, out: torch.Tensor) -> bool:
+    """Whether sums over a window, of pixels or of weights, are too many to be made for a mask."""
+    each = math.prod(window.shape[1:] if isinstance(window, torch.Tensor) else window)
+    return out.numel() > _FEW_FLOATS and out.numel() * each > _LONGEST_SUMS
 
 
 def _worth_keeping(value: torch.Tensor) -> bool:

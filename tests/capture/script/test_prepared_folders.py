@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 import foretell
+from foretell.capture.script.pretend.files import kinds
 from tests.capture.script.conftest import Write
 
 NEXT_FRAMES = """
@@ -141,3 +144,10 @@ def test_files_end_as_the_line_that_lists_them_wants(script: Write) -> None:
     graph = foretell.capture_graph(script(PAIRED, fake_data=True))
     assert (4, 3, 32, 32) in {layout.shape for op in graph.ops for layout in op.signature.inputs}
     assert not any("made up" in str(caveat) or "in batches of" in str(caveat) for caveat in graph.caveats)
+
+
+def test_a_folder_that_an_option_names_has_data_unless_results_go_there() -> None:
+    given = kinds.given_in(
+        ("--content_dir", "content", "--style-folder=style", "--save_dir", "kept", "--project_dir", "p")
+    )
+    assert given.data == {os.path.abspath("content"), os.path.abspath("style")}

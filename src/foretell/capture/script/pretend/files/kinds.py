@@ -45,7 +45,11 @@ _DATA: Final = re.compile(
     r"coco|voc|lfw|set5|set14|bsd|urban100|libri|lj|market|msmt|ptb|wiki|wmt|iwslt|imdb|glue|cora|ogb|ml|ett|traffic|weather|"
     r"nyu|maps|monet|pairs|isic|chest|ct|mri|lits|synapse|nerf|llff|synthetic|ucf|hmdb|bookcorpus)(sets?)?([_\-.\d]|$)", re.IGNORECASE,
 )  # fmt: skip
-
+# An option that names a folder, of which nothing says that results, or the script's own files, go there.
+_FOLDERS: Final = re.compile(
+    r"^-{1,2}(?![\w\-]*(default|project|proj|home|base|export|write|dest|dump|store|artifact|code|repo))[\w\-]+[-_](dir|folder|root)$",
+    re.IGNORECASE,
+)
 
 _OF_PICTURES: Final = re.compile(r"im(a?)ges?|imgs?|pictures?|photos?|jpe?gs?", re.IGNORECASE)
 WEIGHTS: Final = re.compile(r"\.(pth|pt|ckpt|t7|safetensors|bin)(\.tar)?$", re.IGNORECASE)
@@ -136,7 +140,7 @@ def given_in(arguments: tuple[str, ...]) -> Given:
         before = arguments[at - 1] if at else ""
         option = name if joined else before if before.startswith("-") else ""
         value = value if joined else word
-        known = bool(_DATA.search(option)) if option else os.sep in value
+        known = bool(_DATA.search(option) or _FOLDERS.search(option)) if option else os.sep in value
         fits = ending_of(value) in DATA or "." not in os.path.basename(value)
         if not value or value.isdigit():
             continue
