@@ -306,6 +306,15 @@ def test_two_shapes_that_an_error_names_become_one(session: Session) -> None:
     assert extents_in_words(ended_by(AssertionError("Size([2, 3]) is not Size([2, 4])")), session.guesses) == {}
 
 
+@pytest.mark.parametrize(("left", "right"), [((8, 61), (307,)), ((8, 61), (307, 4)), ((8, 307), (61, 4))])
+def test_what_is_multiplied_fits(session: Session, left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    x = guessed(session, "x.npy", [61, 67])
+    with pytest.raises(RuntimeError) as caught:
+        torch.matmul(torch.zeros(left), torch.zeros(right))
+    shown = {x.about: {"shape": [307, 67], "dtype": "float32"}}
+    assert extents_in_words(ended_by(caught.value), session.guesses) == shown
+
+
 def ended_by(error: Exception) -> Ended:
     return Ended(script=foretell.Script(path="train.py", fake_data=True), error=error)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import linecache
 import math
 import re
 from collections.abc import Iterator
@@ -16,8 +17,10 @@ from foretell.capture.script.guesses import COLUMNS, Guesses
 from foretell.capture.script.meant import SIDES, sides_meant
 from foretell.capture.script.prose import PROSE, QUOTED_WORD, TABLE, TEXT
 from foretell.capture.script.shapes import LARGER, arrays, is_made_up, picture_of, replaced
+from foretell.capture.script.unread import frames_in
 
 _NUMBERS: Final = re.compile(r"invalid literal for int|could not convert string to float")
+_TAKEN_APART: Final = re.compile(r"values to unpack")
 _NO_NUMBERS: Final = re.compile(r"could not convert string|type numpy\.object_|unsupported operand|not supported for")
 _EMPTY: Final = re.compile(
     r"empty range (for|in) rand|low >= high|stack expects each tensor to be equal size|high <= 0"
@@ -36,6 +39,8 @@ _POSITIONS: Final = re.compile(
     r"had torch\.Size\(\[([\d, ]+)\]\); but expected shape should be broadcastable to \[([\d, ]+)\]"
 )
 _STRIDES: Final = (1, 2, 4, 8, 16, 32, 64)  # of the last features of a net
+# Two matrices, or a matrix and a vector, of which one is as wide as the other should be high.
+_PRODUCT: Final = re.compile(r"\(\d+x(\d+)(?: and |\), vec \()(\d+)[x)]")
 _BEYOND: Final = re.compile(r"index (\d+) is out of bounds for axis \d+ with size (\d+)")
 _LONGEST: Final = 3  # sides to one
 _SQUARE: Final = (512, 512)  # sides that most nets can halve as often as they do
@@ -46,15 +51,23 @@ _PICTURES: Final = {
 
 
 def misread_texts(ended: Ended, guesses: Guesses) -> dict[str, Any]:
-    """Prose that is read as numbers has lines of several parts, and prose that is read as JSON has a record in each line."""
+    """Prose that is read as numbers, or taken apart, has lines of parts, and prose read as JSON a record in each line."""
     error = ended.error
     if isinstance(error, json.JSONDecodeError):
         kind, words = "records", error.doc
     else:
         kind, words = "names", str(error) if isinstance(error, ValueError) and _NUMBERS.search(str(error)) else ""
     texts = [what for what, made in guesses.made.items() if what.startswith(TEXT) and made == "words"]
+    if isinstance(error, ValueError) and _TAKEN_APART.search(str(error)) and ".split(" in _line_of(error):
+        return dict.fromkeys(texts[::-1][:1], "names")
     is_prose = isinstance(words, str) and (PROSE.search(words) or QUOTED_WORD.search(words))
     return dict.fromkeys(texts[::-1][:1], kind) if is_prose else {}
+
+
+def _line_of(error: BaseException) -> str:
+    """The line that an error came in."""
+    frame, line = frames_in(error)[-1]
+    return linecache.getline(frame.f_code.co_filename, line)
 
 
 def lines_too_long(ended: Ended, guesses: Guesses) -> dict[str, Any]:
@@ -151,6 +164,8 @@ def extents_in_words(ended: Ended, guesses: Guesses) -> dict[str, Any]:
         [int(number) for number in re.findall(r"\d+", found)]
         for found in map("".join, _SHAPE.findall(str(ended.error)))
     ]
+    if found := _PRODUCT.search(str(ended.error)):
+        shapes = [[int(number)] for number in found.groups()]
     shown: dict[str, Any] = {}
     for one, other in pairwise(shapes):
         for a, b in zip(one, other, strict=False) if len(one) == len(other) else ():
