@@ -207,7 +207,8 @@ class _Suite(_Environment):
         return self._step(_StepType.LAST if self._at >= _EPISODE else _StepType.MID)
 
     def action_spec(self) -> Any:
-        return _Array((self._game.actions,), np.float64, -1.0, 1.0, name="action")
+        bound = np.ones(self._game.actions)
+        return _Array(bound.shape, np.float64, -bound, bound, name="action")
 
     def observation_spec(self) -> Any:
         return collections.OrderedDict(observations=_Array(self._game.observed, np.float64, name="observations"))
