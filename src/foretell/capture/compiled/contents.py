@@ -36,7 +36,7 @@ class Followed:
         needed = {each for _, node in kept for each in _needed(node)}
         return cls(
             nodes=tuple(node for node in graph.nodes if node in needed and node.op != "placeholder"),
-            inputs=tuple(graph.find_nodes(op="placeholder")),
+            inputs=tuple(graph.find_nodes(op="placeholder")) if kept else (),  # or they would keep the graph alive
             outputs=tuple(kept),
         )
 
