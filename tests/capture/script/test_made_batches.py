@@ -278,6 +278,10 @@ def test_features_side_by_side_are_found_one_after_another() -> None:
     assert changed in (("first", [4, 269]), ("second", [4, 265]))
 
 
+def test_what_is_read_as_a_number_is_one_for_each_sample() -> None:
+    assert wanted(lambda: torch.zeros(1, 67).item(), scale=[1, 67], picture=[1, 3, 61]) == {"scale": [1]}
+
+
 def test_what_a_loader_gave_is_looked_at_apart() -> None:
     guesses = Guesses()
     guesses.about(f"{GIVEN}[0] in batches of data.Rows", {"shape": [4, 61], "dtype": "float32"})

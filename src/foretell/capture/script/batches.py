@@ -8,6 +8,7 @@ has is the loader's to say, and stays.
 from __future__ import annotations
 
 import linecache
+import math
 import re
 import sys
 import types
@@ -45,6 +46,7 @@ _RANGE: Final = re.compile(r"expected to be in range of \[-(\d+), \d+\], but got
 _ORDER: Final = re.compile(r"input\.dim\(\) = (\d+) is not equal to len\(dims\) = (\d+)")
 _PARTS: Final = re.compile(r"not enough values to unpack \(expected (\d+), got (\d+)\)")
 _PAST: Final = re.compile(r"index (\d+) is out of bounds for dimension \d+ with size (\d+)")
+_ONE_NUMBER: Final = re.compile(r"Tensor with (\d+) elements cannot be converted to Scalar")
 _TARGETS: Final = re.compile(r"input batch_size \((\d+)\) to match target batch_size \((\d+)\)")
 _Made = dict[str, Any]
 
@@ -250,6 +252,10 @@ def _in_words(words: str, guesses: Guesses, made: Mapping[str, _Made]) -> Iterat
         for what, one in made.items():
             if one["shape"][-1] in sides[-1:] and len(one["shape"]) > 1:
                 yield {what: {**one, "shape": [*one["shape"][:-1], _SOUND]}}
+    elif found := _ONE_NUMBER.search(words):
+        for what, one in made.items():
+            if one["shape"][1:] and math.prod(one["shape"]) == int(found[1]):
+                yield {what: {**one, "shape": one["shape"][:1]}}
     elif found := _TARGETS.search(words):
         rows = int(found[1])
         for what, one in made.items():
