@@ -20,7 +20,7 @@ from foretell.folders import Stamps, stamps
 from foretell.limits import read_bytes, read_json
 
 SHIPPED: Final = Path(__file__).parent / "models"
-DEFAULT: Final = "h200-2026.11.9"
+DEFAULT: Final = "h200-2026.11.10"
 CARD: Final = "card.json"  # what a model was fitted on
 CHECKSUMS: Final = "checksums.json"  # of every other file of a model's folder, by its path there
 _INHERITS: Final = "inherits"  # of a card: the name of the version before

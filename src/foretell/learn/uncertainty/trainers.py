@@ -78,7 +78,8 @@ def _fitted(known: list[Unit]) -> Trainers:
     seen = np.array([counts[kind] > 0 for kind in KINDS])
     likely = np.where(seen, 1.0, 0.0) if seen.any() else np.ones(len(KINDS))
     middle, wide = _mixed(likely / likely.sum(), mean[:, None], variance[:, None])
-    return fitted, _overhead(float(middle[0]), float(wide[0]))
+    of_any = np.where(likely > 0, variance + (mean - middle[0]) ** 2, 0.0)  # it may be of the kind that is known least
+    return fitted, _overhead(float(middle[0]), max(float(wide[0]), float(of_any.max())))
 
 
 def _given(units: list[Unit], of_sources: float, of_kinds: float) -> tuple[float, Floats, Floats]:
