@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from foretell.capture.values import contents_of
 
-_MOST: Final = 2**20  # numbers of one tensor
+_MAX_NUMBERS: Final = 2**20  # numbers of one tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ def _is_of_integers(node: Any) -> bool:
     return (
         isinstance(value, torch.Tensor)
         and not (value.is_floating_point() or value.is_complex())
-        and value.numel() <= _MOST
+        and value.numel() <= _MAX_NUMBERS
     )
 
 
@@ -88,5 +88,5 @@ def _is_followed(node: torch.fx.Node) -> bool:
     return (
         isinstance(operator, OpOverload)
         and torch.Tag.nondeterministic_seeded not in operator.tags
-        and all(isinstance(each, torch.Tensor) and each.numel() <= _MOST for each in made)
+        and all(isinstance(each, torch.Tensor) and each.numel() <= _MAX_NUMBERS for each in made)
     )

@@ -33,10 +33,10 @@ def waits(tree: ast.Module) -> list[int]:
 def hurried(tree: ast.Module, lines: Collection[int]) -> ast.Module:
     """Let those comparisons be asked whether they have said the same for long."""
     found = {id(test): wanted for test, wanted in _found(tree) if test.lineno in lines}
-    return ast.fix_missing_locations(_Asked(found).visit(tree)) if found else tree
+    return ast.fix_missing_locations(_ReadyCalls(found).visit(tree)) if found else tree
 
 
-class _Asked(ast.NodeTransformer):
+class _ReadyCalls(ast.NodeTransformer):
     def __init__(self, found: dict[int, bool]) -> None:
         self._found = found
 
@@ -80,7 +80,7 @@ class Waiting:
 
     def __init__(self, ended: Callable[[str, int], None], trains: Callable[[], bool]) -> None:
         self._ended, self._trains = ended, trains
-        self._said: dict[tuple[str, int], tuple[int, Seconds]] = {}  # rounds, and when the first was
+        self._answers: dict[tuple[str, int], tuple[int, Seconds]] = {}  # rounds, and when the first was
         self._over: set[tuple[str, int]] = set()
 
     def ready(self, holds: Any, line: int, wanted: bool) -> Any:
@@ -89,10 +89,10 @@ class Waiting:
         if place in self._over:
             return wanted
         if type(holds).__name__ not in ("bool", "bool_") or bool(holds) == wanted or self._trains():
-            self._said.pop(place, None)
+            self._answers.pop(place, None)
             return holds
-        rounds, began = self._said.get(place, (0, time.process_time()))
-        self._said[place] = rounds + 1, began
+        rounds, began = self._answers.get(place, (0, time.process_time()))
+        self._answers[place] = rounds + 1, began
         if rounds < _ENOUGH or time.process_time() - began < _LONGEST:
             return holds
         self._over.add(place)

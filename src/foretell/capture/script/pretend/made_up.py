@@ -80,7 +80,9 @@ def install(session: Session) -> None:
     if not files:
         return
     rounds = slow.Rounds(lambda path, line: _ended_early(session, path, line))
-    waiting = waits.Waiting(lambda path, line: _held(session, path, line), lambda: bool(session.updates.sequence))
+    waiting = waits.Waiting(
+        lambda path, line: _taken_to_hold(session, path, line), lambda: bool(session.updates.sequence)
+    )
     makes = _Makes(session, {(path, line) for path, _, line in aside})
     for name, function in (
         (slow.ROUNDS, rounds.of),
@@ -98,7 +100,7 @@ def _ended_early(session: Session, path: str, line: int) -> None:
     session.stand_in(f"the rest of the loop in line {line} of {shown(path)} ({words})", "left out", decides_size=True)
 
 
-def _held(session: Session, path: str, line: int) -> None:
+def _taken_to_hold(session: Session, path: str, line: int) -> None:
     words = linecache.getline(path, line).strip()
     session.stand_in(
         f"what training waits for in line {line} of {shown(path)} ({words})",

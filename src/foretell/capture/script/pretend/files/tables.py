@@ -83,7 +83,7 @@ def _reading(session: Session, pandas: Any, table: Any, read: Callable[..., Any]
             if known is not None:
                 session.stand_in(f"table {path}", f"{known[1]:,} rows of {len(known[0])} columns")
                 whole = pandas.DataFrame({name: column(pandas, name, known[1]) for name in known[0]})
-                return _as_asked(pandas, whole, kwargs)
+                return _shaped(pandas, whole, kwargs)
             if (rated := ratings_in(os.path.basename(os.fspath(path)))) is not None:
                 session.stand_in(f"table {path}", f"{rated['userId'].max():,} users, {rated['movieId'].max():,} items")
                 names = kwargs.get("names") or (range(4) if kwargs.get("header", 0) is None else rated)
@@ -109,10 +109,10 @@ def _made(pandas: Any, table: Any, how: dict[str, Any], frame: types.FrameType) 
         made = table({i: column(pandas, kind, _ROWS, ending) for i, kind in enumerate(kinds)})
     else:
         made = table(index=pandas.RangeIndex(_ROWS))
-    return _as_asked(pandas, made, {**how, "usecols": None})
+    return _shaped(pandas, made, {**how, "usecols": None})
 
 
-def _as_asked(pandas: Any, made: Any, how: dict[str, Any]) -> Any:
+def _shaped(pandas: Any, made: Any, how: dict[str, Any]) -> Any:
     """With the columns, the index and the dates that the reader is asked for."""
 
     def named(wanted: Any) -> list[Any]:
