@@ -178,7 +178,8 @@ for x in batches:
 everyone = accelerator.gather(torch.cat([p.detach().flatten() for p in model.parameters()])[None])
 if accelerator.is_main_process:
     print(json.dumps([samples, updates, accelerator.num_processes, accelerator.mixed_precision, type(model).__name__,
-                      bool(torch.equal(everyone[0], everyone[1]))]))
+                      bool(torch.equal(everyone[0], everyone[1]))]), flush=True)
+accelerator.end_training()  # one that leaves while gloo still talks to the other is aborted
 """
 # Its launcher, where torchvision's kernels may be missing.
 _LAUNCH = """
