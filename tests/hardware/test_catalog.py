@@ -246,6 +246,16 @@ def test_the_first_folder_wins_and_home_is_a_folder_too(user_folder: Path, monke
     assert device("x1").title == "Home"
 
 
+def test_an_answer_rests_on_one_state_of_the_files(user_folder: Path) -> None:
+    file = user_folder / "devices" / "x1.toml"
+    file.write_text(EXAMPLE)
+    with catalog.catalog_as_it_is():
+        assert device("x1").title == "Example X1"
+        file.write_text(EXAMPLE.replace("Example X1", "Another X1"))
+        assert device("x1").title == "Example X1"
+    assert device("x1").title == "Another X1"
+
+
 def test_a_folder_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORETELL_CATALOG", "/no/such/folder")
     with pytest.raises(CatalogError, match=r"\$FORETELL_CATALOG names '/no/such/folder', which is no folder"):

@@ -24,7 +24,7 @@ from foretell.forecasting.run import run
 from foretell.forecasting.trainer import trainer_overhead, trainer_settings
 from foretell.forecasting.uncertainty import error_of_parts
 from foretell.forecasting.uncertainty.jobs import PartsError
-from foretell.hardware import Cluster, on_hosts
+from foretell.hardware import Cluster, catalog_as_it_is, on_hosts
 from foretell.plans import Plan
 from foretell.profile import Operators, Profile
 from foretell.program import Program
@@ -86,7 +86,7 @@ def answer_to(
     prices_by, fitted = _loaded(model, profile)
     conditions = _under_software(conditions, fitted)
     question = replace(question, cluster=on_hosts([question.cluster], conditions.host)[0])
-    with no_garbage_collection():
+    with no_garbage_collection(), catalog_as_it_is():
         question = within_budget(question, prices_by)
         program = program_of(question, prices_by)
         trainer = trainer_overhead(

@@ -1,6 +1,7 @@
 """Hardware: devices, hosts, links and rented instances from the catalog, put together as a cluster."""
 
 from foretell.hardware.catalog import (
+    catalog_as_it_is,
     device,
     devices,
     fabric,
@@ -37,6 +38,7 @@ __all__ = [
     "Protocol",
     "Rental",
     "Term",
+    "catalog_as_it_is",
     "device",
     "devices",
     "fabric",

@@ -8,6 +8,8 @@ import re
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
@@ -31,6 +33,22 @@ def folders() -> Folders:
         if not folder.is_dir():
             raise CatalogError(f"$FORETELL_CATALOG names {str(folder)!r}, which is no folder. Create it or correct it.")
     return (*found, SHIPPED)
+
+
+_STATES: Final[ContextVar[dict[tuple[str, Folders], State] | None]] = ContextVar("states of the catalog", default=None)
+
+
+@contextmanager
+def catalog_as_it_is() -> Iterator[None]:
+    """One answer rests on one state of the user's files: within, they are looked at once, and dozens of times otherwise."""
+    if _STATES.get() is not None:
+        yield
+        return
+    token = _STATES.set({})
+    try:
+        yield
+    finally:
+        _STATES.reset(token)
 
 
 _LONGEST = 100  # a name; file systems end at 255
@@ -106,6 +124,15 @@ class _Files(Generic[T]):
         return listed
 
     def _state(self) -> State:
+        states = _STATES.get()
+        if states is None:
+            return self._looked_at()
+        key = self.kind, team_folders()
+        if (known := states.get(key)) is None:
+            known = states[key] = self._looked_at()
+        return known
+
+    def _looked_at(self) -> State:
         places = folders()
         own: Stamps = ()
         for folder in places[:-1]:
