@@ -65,7 +65,8 @@ class HostCosts:
     whole: float | None = None  # an op of several kernels that its backward pass calls; None: as one kernel
     entered: float = 0.0  # a compiled function that is called where autograd is around it
     given: float = 0.0  # each tensor that it is called with
-    entering: Mapping[str, float] = field(default_factory=dict, hash=False)  # the first of a pass, by mode
+    # The first of a pass, by mode; "replayed": one without gradients that a graph of CUDA replays.
+    entering: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         check_numbers("kernel", [[self.kernel[mode][kind] for kind in KINDS] for mode in MODES], dims=2, least=0)
@@ -84,7 +85,7 @@ class HostCosts:
             update = graph.remember("host.update", lambda: _first_of_update(graph))
             costs[update] += host.op_seconds * self.parameter * updated_parameters(graph)
             for place, mode in _first_entered(graph):
-                costs[place] += host.op_seconds * self.entering.get(mode, 0.0)
+                costs[place] += host.op_seconds * self._entering(mode)
         return costs
 
     def gap_in(self, graph: Graph) -> Seconds:
@@ -110,8 +111,12 @@ class HostCosts:
     def step_weight(self, graph: Graph) -> float:
         """What a whole step costs, in units of a host's `op_seconds`."""
         ops = sum(weight * times for weight, times in zip(self._weights(graph), graph.calls.times, strict=True))
-        entering = sum(graph.op_times[place] * self.entering.get(mode, 0.0) for place, mode in _first_entered(graph))
+        entering = sum(graph.op_times[place] * self._entering(mode) for place, mode in _first_entered(graph))
         return self._around(graph) + self.parameter * updated_parameters(graph) + entering + ops
+
+    def _entering(self, mode: str) -> float:
+        """Files of before do not tell passes apart that a graph of CUDA replays."""
+        return self.entering.get(mode, self.entering.get("inference", 0.0) if mode == "replayed" else 0.0)
 
     def _around(self, graph: Graph) -> float:
         """Once a step; compiled passes have it in what they are entered with."""
@@ -199,7 +204,8 @@ def _entries(graph: Graph) -> Iterator[tuple[int, str]]:
     for place, op in enumerate(graph.ops):
         if op.signature.name == ENTERED and op.phase not in seen:
             seen.add(op.phase)
-            yield place, op.phase if graph.training else "inference"
+            replayed = op.signature.argument(LAUNCHED_BY) == "graph"
+            yield place, op.phase if graph.training else "replayed" if replayed else "inference"
 
 
 def mode_of(call: Call, graph: Graph) -> str:
