@@ -8,7 +8,7 @@ from parameters, of which there may be too many.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
@@ -56,6 +56,7 @@ class Placement:
         self.everywhere = False  # a script that knows no accelerator runs as if all of it were there
         self._brought: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
         self._host: dict[int, weakref.ref[Any]] = {}  # storages of fake tensors on the host
+        self._data: set[int] = set()  # those of them that hold data, as real ones do
 
     @contextmanager
     def made_with(self, tensor: torch.Tensor) -> Iterator[None]:
@@ -91,10 +92,27 @@ class Placement:
             self._host[address] = weakref.ref(storage, partial(self._forget, address))
 
     def move_storage(self, tensor: torch.Tensor) -> None:
-        self._host.pop(stored(tensor).untyped_storage()._cdata, None)
+        self._forget(stored(tensor).untyped_storage()._cdata)
 
     def _forget(self, address: int, _: Any = None) -> None:
         self._host.pop(address, None)
+        self._data.discard(address)
+
+    def is_data(self, tensor: torch.Tensor) -> bool:
+        """Whether it lies on the host and is fake only because it is large, or was made of one that is."""
+        return bool(self._data) and self._address(tensor) in self._data
+
+    def keep_data(self, tensor: torch.Tensor) -> None:
+        """As `keep_on_host`; to the accelerator it goes as a batch does."""
+        self.keep_on_host(tensor)
+        self._data.add(self._address(tensor))
+
+    def data(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        """A tensor of data on the host that takes no memory there."""
+        with self.making():
+            made = torch.empty(tuple(shape), dtype=dtype)
+        self.keep_data(made)
+        return made
 
     @contextmanager
     def making(self) -> Iterator[None]:
@@ -127,7 +145,8 @@ class Placement:
 
     def to_accelerator(self, tensor: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
         self.arriving()
-        if not isinstance(tensor, FakeTensor):
+        arrives = not isinstance(tensor, FakeTensor) or self.is_data(tensor)
+        if arrives:
             self.sent(tensor, non_blocking)
         moved: torch.Tensor
         if tensor.layout is torch.sparse_coo:
@@ -137,7 +156,7 @@ class Placement:
                 moved = self.fake.from_tensor(tensor)
         else:
             moved = self.fake_like(tensor)
-            if not isinstance(tensor, FakeTensor):
+            if arrives:
                 self.arrived(moved)
         return moved.requires_grad_(tensor.requires_grad)
 
@@ -284,9 +303,10 @@ class ScriptRecorder(CompiledRecorder):
         if draws:
             place.drawn(out)
         if not on_device:
+            keep = place.keep_data if any(map(place.is_data, fakes)) else place.keep_on_host
             for tensor in _leaves(out):
                 if isinstance(tensor, FakeTensor):
-                    place.keep_on_host(tensor)
+                    keep(tensor)
         return out
 
 

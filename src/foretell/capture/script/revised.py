@@ -25,8 +25,10 @@ from foretell.capture.script.misread import (
     tables_of_numbers,
     tables_too_long,
 )
+from foretell.capture.script.scalars import one_number_wanted
 from foretell.capture.script.set_aside import set_aside
 from foretell.capture.script.shapes import apart, arrays, ranked, replaced, with_rank
+from foretell.capture.script.sides_taken import pictures_that_a_net_takes
 from foretell.capture.script.taking import contradictions, indexed, taken_apart
 from foretell.capture.script.unread import frames_in, unread
 
@@ -135,7 +137,8 @@ def _another_rank(about: str, guesses: Guesses) -> _Shown:
 
 
 _FINDERS: Final[tuple[Callable[[Ended, Guesses], _Shown], ...]] = (
-    _former_indices, misread_texts, tables_of_numbers, tables_too_long, arrays_of_pictures, arrays_of_other_sides, asserted_extents,
+    _former_indices, one_number_wanted, pictures_that_a_net_takes, misread_texts,
+    tables_of_numbers, tables_too_long, arrays_of_pictures, arrays_of_other_sides, asserted_extents,
     refused_made_batches, _refused_tensors, _unknown_names, arrays_too_small, _other_kinds, extents_in_words,
     pictures_of_other_sides, lines_too_long,
     batches_wanted_soon, unread, refused_batches, batches_wanted, broken, set_aside,

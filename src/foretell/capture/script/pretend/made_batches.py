@@ -21,7 +21,9 @@ from foretell.capture.reads import is_library
 from foretell.capture.script.batches import GIVEN, LAST, MADE, SIDES, class_name, name_of, part
 from foretell.capture.script.meant import length_meant, sides_meant
 from foretell.capture.script.parsed import tree_of
+from foretell.capture.script.pretend import large
 from foretell.capture.script.pretend.files.taken import stored, unpacked
+from foretell.capture.script.pretend.sides_cut import sides_cut
 from foretell.capture.script.session import Session
 from foretell.capture.script.shapes import arrays, free_primes, is_made_up
 from foretell.capture.script.unread import is_of_data
@@ -82,7 +84,7 @@ class _Batches:
                 raise StopIteration
         self._session.recorder.fetched(loader._dataset, samples)
         frame = _users()
-        parts = _Parts(self._session, name, [samples], frame)
+        parts = _Parts(self._session, name, [samples], frame, loader._dataset)
         return parts.all(loader._dataset, _custom(loader._collate_fn), frame)
 
     def _looked_at(self, batch: Any, name: str) -> Any:
@@ -104,7 +106,8 @@ class _Batches:
             )  # other loaders give as many as they do
             words = f"{' × '.join(map(str, shape))} in place of {' × '.join(map(str, leaf.shape))}"
             self._session.stand_in(about.removeprefix(GIVEN), words, decides_size=True)
-            return torch.zeros(shape, dtype=getattr(torch, made["dtype"]))
+            kind = getattr(torch, made["dtype"])
+            return large.made(self._session, shape, kind, lambda: torch.zeros(shape, dtype=kind))
 
         try:
             return pytree.tree_map_with_path(look, batch)
@@ -144,7 +147,7 @@ class _Batches:
                 if not is_of_data(error) or (isinstance(at, int) and at >= len(data)):
                     raise
                 frame = _users()
-                return _Parts(session, name, [], frame).all(data, False, frame)
+                return _Parts(session, name, [], frame, data).all(data, False, frame)
 
         if not issubclass(kind, IterableDataset):
             kind.__len__ = length
@@ -164,9 +167,11 @@ class _Batches:
 class _Parts:
     """Tensors of one batch, or of one sample, by what they are called."""
 
-    def __init__(self, session: Session, data: str, before: list[int], frame: types.FrameType | None) -> None:
+    def __init__(
+        self, session: Session, data: str, before: list[int], frame: types.FrameType | None, source: Any
+    ) -> None:
         self._session, self._data, self._before = session, data, before
-        self._sides, self._length = sides_meant(frame) or SIDES, length_meant(frame)
+        self._sides, self._length = sides_cut(source) or sides_meant(frame) or SIDES, length_meant(frame)
 
     def all(self, data: Any, collates: bool, frame: types.FrameType | None) -> Any:
         """As the data set's own method says what a sample is of; else as the loop that asks for batches takes them."""
@@ -194,7 +199,8 @@ class _Parts:
             f"{name} in batches of {self._data}", " × ".join(map(str, shape)) or "a number each", decides_size=True
         )
         if taken["dtype"] != "int64":
-            return torch.rand(self._first(shape))
+            full = self._first(shape)
+            return large.made(self._session, full, torch.float32, lambda: torch.rand(full))
         own = [each["shape"] for what, each in arrays(guesses).items() if what.endswith(f" in batches of {self._data}")]
         longest = max((shape[1] for shape in own if len(shape) > 1), default=1)
         return torch.full(self._first(shape), longest if _LENGTHS.search(name) else 0)

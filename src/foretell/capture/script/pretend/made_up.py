@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from foretell.capture.script import going_on, slow, waits
+from foretell.capture.script import going_on, scalars, slow, waits
 from foretell.capture.script.ended import shown
 from foretell.capture.script.going_on import Place, changed
 from foretell.capture.script.pretend.files.guessed import guessed, reads_one_sample
@@ -57,11 +57,13 @@ class _Changes:
     places: list[Place] = field(default_factory=list)  # functions that go on
     loops: set[int] = field(default_factory=set)  # lines of those that end early
     waits: set[int] = field(default_factory=set)  # lines of conditions that training waits for
+    scalars: set[int] = field(default_factory=set)  # lines that take an array of one number for a number
 
     def of(self, source: Any, path: str) -> Any:
         text = source.decode("utf-8", errors="replace") if isinstance(source, bytes | bytearray) else str(source)
         try:
-            return waits.hurried(slow.cut(changed(text, path, self.places), self.loops), self.waits)
+            tree = slow.cut(changed(text, path, self.places), self.loops)
+            return scalars.taken_out(waits.hurried(tree, self.waits), self.scalars)
         except SyntaxError:  # of a language that is read otherwise
             return source
 
@@ -77,6 +79,8 @@ def install(session: Session) -> None:
         files[path].loops.add(line)
     for path, line in known.get(waits.WAITS, []):
         files[path].waits.add(line)
+    for path, line in known.get(scalars.SCALARS, []):
+        files[path].scalars.add(line)
     if not files:
         return
     rounds = slow.Rounds(lambda path, line: _ended_early(session, path, line))
@@ -88,6 +92,7 @@ def install(session: Session) -> None:
         (slow.ROUNDS, rounds.of),
         (slow.MORE, rounds.more),
         (waits.READY, waiting.ready),
+        (scalars.SCALAR, scalars.scalar),
         (going_on.MADE, makes.value),
         (going_on.ROWS, makes.rows),
     ):
@@ -228,7 +233,7 @@ class _Makes:
         self._session.guesses.invented.update(dict.fromkeys(filter(is_made_up, np.shape(array)), about))
         array.may_be_tensor = True
         is_tensor = how.startswith("torch.") or self._session.guesses.made[str(array.about)].get("tensor")
-        return torch.from_numpy(np.array(array)) if is_tensor else array
+        return torch.from_numpy(np.asarray(array)) if is_tensor else array
 
 
 class Unneeded(Nothing):

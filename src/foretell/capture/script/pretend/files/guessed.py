@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import types
+import weakref
 from collections.abc import Iterable, Iterator
 from sys import _getframe
 from typing import Any, Final
@@ -19,8 +20,11 @@ from foretell.capture.script.pretend.files.taken import unpacked
 from foretell.capture.script.pretend.files.unknown import Document
 from foretell.capture.script.session import Session
 from foretell.capture.script.shapes import ARRAY, ROWS, alike, arrays, free_primes, reshaped, with_rank
+from foretell.units import Bytes
 
 _FILLED: Final = 2**22  # numbers that are drawn, at most
+_MOST: Final[Bytes] = 2**30  # that arrays hold which are there at once,
+_LARGE: Final[Bytes] = 2**18  # and of one that counts
 CLASSES: Final = 10  # that whole numbers tell apart
 INSIDE: Final = ": "  # between a file and the name of an array in it
 _OF_ONE: Final = frozenset("__getitem__ __getitems__ __next__ __iter__".split())  # functions that read one sample
@@ -177,7 +181,7 @@ def guessed(session: Session, name: str, usual: Iterable[int] | None = None, dty
     shape = list(usual) if usual is not None else usual_shape(guesses, about)
     taken = guesses.about(about, {"shape": shape, "dtype": dtype})
     session.stand_in(f"array {name}", " × ".join(map(str, taken["shape"])) or "a number", decides_size=True)
-    made: Guessed = _filled(tuple(taken["shape"]), np.dtype(taken["dtype"])).view(Guessed)
+    made: Guessed = _BUFFERS.of(tuple(taken["shape"]), np.dtype(taken["dtype"])).view(Guessed)
     made.about, made.session = about, session
     return made
 
@@ -199,6 +203,34 @@ def reads_one_sample(frame: types.FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+class Buffers:
+    """Memory of arrays that are made up: once they hold much of it, large ones of a shape share what is never looked at."""
+
+    def __init__(self, most: Bytes = _MOST) -> None:
+        self._most = most
+        self._held: Bytes = 0
+        self._shared: dict[tuple[tuple[int, ...], np.dtype[Any]], Any] = {}
+
+    def of(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        size = math.prod(shape) * dtype.itemsize
+        if size < _LARGE:
+            return _filled(shape, dtype)
+        if self._held + size > self._most:
+            if (shape, dtype) not in self._shared:
+                self._shared[shape, dtype] = _filled(shape, dtype)
+            return self._shared[shape, dtype]
+        made = _filled(shape, dtype)
+        self._held += size
+        weakref.finalize(made, self._give_back, size)
+        return made
+
+    def _give_back(self, size: Bytes) -> None:
+        self._held -= size
+
+
+_BUFFERS: Final = Buffers()
 
 
 def _filled(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
