@@ -6,11 +6,13 @@ import hashlib
 from pathlib import Path
 
 import pytest
+import torch
 
 import foretell
 from foretell.capture.script.pretend.files import checksums, kinds, stores
 from foretell.capture.script.pretend.files.checkpoints import IN_PLACE, Checkpoint
 from foretell.capture.script.pretend.files.patterns import name_of
+from foretell.capture.script.pretend.lacking import StandInError
 from foretell.capture.script.session import Session
 from foretell.errors import WorkloadError
 from tests.capture.script.conftest import Write
@@ -450,6 +452,21 @@ def test_a_checkpoint_that_is_not_here_has_the_states_that_a_script_ends_without
     found = Checkpoint()
     assert all(name in found for name in ("state_dict", "model", "model_state_dict"))
     assert not any(name in found for name in ("optimizer", "layer1.weight"))
+
+
+def test_what_is_computed_of_weights_that_are_not_here_is_as_unknown() -> None:
+    found = Checkpoint()
+    found["conv1.weight"] = torch.cat([found["conv1.weight"]] * 2, 1) / 2
+    found["pos_embed"] = torch.nn.functional.interpolate(found["pos_embed"].permute(0, 2, 1), size=7).mean(
+        1, keepdim=True
+    )
+    assert all(isinstance(value, Checkpoint) for value in dict.values(found))
+    net = torch.nn.Conv2d(6, 8, 3)
+    before = net.weight.clone()
+    net.weight.data.copy_(found["conv1.weight"])
+    assert torch.equal(net.weight, before)
+    with pytest.raises(StandInError, match="shape"):
+        found["conv1.weight"].shape  # noqa: B018
 
 
 def test_names_in_a_store_of_arrays_are_bytes() -> None:

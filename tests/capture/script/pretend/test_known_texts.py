@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+import foretell
+from foretell.capture.script.pretend.files.known_arrays import array_of_a_known_set
 from foretell.capture.script.pretend.files.known_texts import known_text
+from foretell.capture.script.session import Session
 
 
 @pytest.mark.parametrize(
@@ -26,3 +31,32 @@ def test_a_corpus_has_as_many_words_as_published(path: str, words: int, least: i
     parts = known_text(path.replace("train", "test"))
     assert parts is not None
     assert set(parts.text().split()) <= set(text)
+
+
+@pytest.mark.parametrize("path", ["data/squad/train-v1.1.json", "dev-v2.0.json"])
+def test_answers_lie_where_they_are_said_to(path: str) -> None:
+    known = known_text(path)
+    assert known is not None
+    assert known.decides_size
+    found = json.loads(known.text())
+    assert found["version"] == ("v2.0" if "2.0" in path else "1.1")
+    asked = [
+        (part["context"], one) for article in found["data"] for part in article["paragraphs"] for one in part["qas"]
+    ]
+    assert len(asked) == 2048
+    for context, one in asked:
+        answer = one["answers"][0]
+        assert context[answer["answer_start"] :].startswith(answer["text"] + " ")
+        assert ("is_impossible" in one) is ("2.0" in path)
+
+
+def test_poses_of_people_are_by_subject_and_action() -> None:
+    session = Session(foretell.Script(path="train.py"))
+    seen = array_of_a_known_set(session, "dataset/data_2d_h36m_cpn_ft_h36m_dbb.npz", "positions_2d").item()
+    there = array_of_a_known_set(session, "dataset/data_3d_h36m.npz", "positions_3d").item()
+    about = array_of_a_known_set(session, "dataset/data_2d_h36m_gt.npz", "metadata").item()
+    assert there.keys() == seen.keys() >= {"S1", "S9"}
+    assert there["S1"].keys() == seen["S1"].keys() >= {"Walking", "Walking 1"}
+    assert there["S1"]["Walking"].shape[1:] == (32, 3)
+    assert [one.shape[1:] for one in seen["S1"]["Walking"]] == [(about["num_joints"], 2)] * 4
+    assert array_of_a_known_set(session, "dataset/data_3d_other.npz", "positions_3d") is None

@@ -32,6 +32,11 @@ _WHOLE: Final = re.compile(r"(\w+_)?(state_dict|model|net|network|weights|params
 _STATE: Final = re.compile(
     r"(\w+_)?state_dict|optimi[sz]er|(lr_)?scheduler|epoch|global_step|best_\w+|arch"
 )  # of what trained
+# Methods that make another tensor of a weight.
+_OF_WEIGHTS: Final = frozenset(
+    "mean sum repeat expand view reshape permute transpose t flatten unsqueeze squeeze clone detach contiguous float half "
+    "double type copy_ narrow chunk flip roll mul div add sub requires_grad_".split()
+)
 FETCHED: Final[set[str]] = set()  # paths that a download was to leave something at
 
 
@@ -78,6 +83,16 @@ class Checkpoint(dict[Any, Any]):
 
     __radd__ = __add__
 
+    def _unknown(self, *args: Any, **kwargs: Any) -> Checkpoint:
+        """What is computed of a weight, as for a net with other channels, is one that nobody knows either."""
+        return Checkpoint()
+
+    __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __matmul__ = _unknown
+
+    @classmethod
+    def __torch_function__(cls, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Checkpoint:
+        return cls()
+
     def __lt__(self, other: Any) -> bool:
         return bool(other > 0)
 
@@ -98,6 +113,8 @@ class Checkpoint(dict[Any, Any]):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
+        if name in _OF_WEIGHTS:
+            return self._unknown
         raise NoSuchPart(
             "what torch.load reads",
             f"{name!r}: nobody but the file says which tensors are in it",

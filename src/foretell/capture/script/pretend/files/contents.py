@@ -237,7 +237,7 @@ class Contents:
     def _of_a_known_format(self, path: str, binary: bool) -> Any:
         """Well-known texts, flows, and files as MNIST's are."""
         if (known := known_text(path)) is not None:
-            self._session.stand_in(f"text of {path}", known.assumed)
+            self._session.stand_in(f"text of {path}", known.assumed, decides_size=known.decides_size)
             return io.BytesIO(known.text().encode()) if binary else io.StringIO(known.text())
         ending = kinds.ending_of(path)
         if ending in FLOWS and binary:

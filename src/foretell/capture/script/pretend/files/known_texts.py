@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from foretell.capture.script.pretend.files.known_questions import QUESTIONS, WORDS, has_questions, questions
+
 _FACES: Final = 202_599
 _PEOPLE: Final = 10_177
 _ATTRIBUTES: Final = (
@@ -28,6 +30,7 @@ class KnownText:
 
     assumed: str
     text: Callable[[], str]
+    decides_size: bool = False  # as where a vocabulary is made of its words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +77,9 @@ def known_text(path: str) -> KnownText | None:
         return KnownText(
             assumed=f"{_FACES:,} faces", text=lambda: head + _faces(lambda i: "69 109 106 113 77 142 73 152 108 154")
         )
+    if has_questions(path):
+        assumed = f"{QUESTIONS:,} questions, {WORDS:,} different words"
+        return KnownText(assumed=assumed, text=functools.partial(questions, path), decides_size=True)
     return _corpus_of(path)
 
 
