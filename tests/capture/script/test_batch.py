@@ -69,6 +69,15 @@ def one_step(step):
     out = torch.zeros_like(h).scatter_add(0, at, h.index_select(0, edges[0]))
     return F.cross_entropy(out.index_select(0, train), y.index_select(0, train))
 """
+DROPPED_EDGES = """
+model = nn.Linear(16, 7).cuda()
+x, edges, y = torch.randn(270, 16).cuda(), torch.zeros(2, 1300, dtype=torch.int64).cuda(), torch.zeros(270, dtype=torch.int64).cuda()
+def one_step(step):
+    left = edges[:, torch.rand(1300, device="cuda") >= 0.3]
+    h = model(x)
+    out = torch.zeros_like(h).scatter_add(0, left[1].unsqueeze(-1).expand(-1, 7), h.index_select(0, left[0]))
+    return F.cross_entropy(out, y)
+"""
 VIEWS = """
 class Pairs(Dataset):
     def __len__(self): return 1000
@@ -174,6 +183,9 @@ def one_step(step):
         pytest.param(SLICED, 24, None, "", id="sliced on the device"),
         pytest.param(WHOLE_GRAPH, 270, None, "a whole data set or graph", id="whole graph"),
         pytest.param(BY_EDGES, 270, None, "a whole data set or graph", id="whole graph by its edges"),
+        pytest.param(
+            DROPPED_EDGES, 270, None, "a whole data set or graph", id="whole graph, some of its edges dropped"
+        ),
         pytest.param(VIEWS, 12, None, "", id="views"),
         pytest.param(PICTURES, 3, None, "", id="list of pictures"),
         pytest.param(MADE_BATCHES, 20, None, "", id="data set of batches"),

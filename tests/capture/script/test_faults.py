@@ -90,6 +90,18 @@ def test_what_no_data_brings_about_is_not_blamed_on_data(script: Write, line: st
         foretell.capture_graph(script(f"{read}def own(a): return a\n{line}", fake_data=True))
 
 
+def test_an_extension_of_the_repository_that_was_not_built_is_named(script: Write, tmp_path: Path) -> None:
+    folder = tmp_path / "tooling" / "neighbours"
+    folder.mkdir(parents=True)
+    (folder / "setup.py").write_text(
+        "from setuptools import Extension, setup\nsetup(ext_modules=[Extension('near', ['near.cpp'])])\n"
+    )
+    with pytest.raises(
+        WorkloadError, match=r"tooling\.neighbours\.lib in line .*built from .*neighbours && python setup\.py build_ext"
+    ):
+        foretell.capture_graph(script("import tooling.neighbours.lib.near as near\nnear.knn()\n"))
+
+
 @pytest.mark.parametrize("text", ["import zoo\nzoo.Net", "from zoo import nets", "import zoo.nets"])
 def test_a_submodule_that_was_not_fetched_is_named(script: Write, tmp_path: Path, text: str) -> None:
     (tmp_path / "zoo").mkdir()

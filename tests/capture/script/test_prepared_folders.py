@@ -154,6 +154,14 @@ def test_a_folder_that_an_option_names_has_data_unless_results_go_there() -> Non
     assert given.data == {os.path.abspath("content"), os.path.abspath("style")}
 
 
+@pytest.mark.parametrize("option", ["--logdir", "--outdir", "--savepath", "--modeldir"])
+def test_what_lies_in_a_folder_of_results_is_no_data_whatever_it_is_called(option: str) -> None:
+    given = kinds.given_in((option, "there/walker"))
+    assert not given.data
+    assert not kinds.is_data("there/walker/train_episodes", given, os.getcwd())
+    assert kinds.is_data("here/train_episodes", given, os.getcwd())
+
+
 PROTOCOL = """
     import torch
 

@@ -103,7 +103,7 @@ def _by_shapes(consumed: Consumed) -> Batch:
         rows = {s.samples for s in arrived}
         arrived = [s for s in resident if s.samples in rows]  # chosen before, or it sees all that lies there
     measured = [s for s in resident if not s.is_integer]
-    if measured and all(s.is_integer and s.kind == "chosen" for s in arrived):
+    if measured and all(_are_edges(s, consumed) for s in arrived):
         arrived, resident = [], measured  # edges of a graph, which choose among its nodes
     sources = arrived or resident or list(consumed.sources)
     if not sources:
@@ -121,6 +121,13 @@ def _by_shapes(consumed: Consumed) -> Batch:
     elif second is not None and votes[second] >= _CLOSE * votes[best]:
         doubt = f"It may be {second}, which other inputs have."
     return _batch(consumed, best, "the leading size of what its losses are computed from", doubt)
+
+
+def _are_edges(source: Source, consumed: Consumed) -> bool:
+    """Chosen whole numbers, or a number for each edge of a graph: drawn to drop some, or its weight; no loss has so many rows."""
+    if source.is_integer and source.kind == "chosen":
+        return True
+    return len(source.shape) == 1 and source.kind == "arrived" and source.samples not in consumed.ends
 
 
 def _votes(sources: Sequence[Source], consumed: Consumed) -> Mapping[int, float]:

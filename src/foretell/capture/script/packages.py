@@ -38,6 +38,7 @@ ESSENTIAL: Final = frozenset(
 )
 _list, _is_folder = os.listdir, os.path.isdir  # what is there, whatever a script is shown
 _COMPILED: Final = re.compile(r"(^_C$|_cuda$|_ext$|_cpp$|_kernel$|_kernels$|_op$|_ops$|^_ext|\._C$)")
+_BUILDS: Final = re.compile(r"ext_modules|Extension\(")
 _FROM: Final = re.compile(r"cannot import name '([^']+)' from (?:partially initialized module )?'([^']+)'")
 
 
@@ -75,6 +76,11 @@ def _absent(script: Script, name: str, error: ImportError) -> str:
     if package != name and _is_there(package):
         version = _version(package)
         if version is None:
+            if (folder := _built_in(name)) is not None:
+                return (
+                    f"{happened}, which is built from the repository's own code, in {folder}. Build it, as its README says, or with: "
+                    f"cd {folder} && python setup.py build_ext --inplace."
+                )
             return f"{happened}, which is no part of {package}. Put it there, or run the script from where it finds it."
         return (
             f"{happened}, which {package} {version} has not. Install the version that the script was written for: "
@@ -90,6 +96,17 @@ def _absent(script: Script, name: str, error: ImportError) -> str:
         f"{happened}, which is not installed where Foretell runs. Install it there: {_install(script, package)}; it needs no "
         f"GPU to be imported. If it does, declare what is used of it with --opaque: see docs/guide/scripts.md."
     )
+
+
+def _built_in(name: str) -> str | None:
+    """The folder of one of the script's own packages that has a program which builds an extension, if the module lies there."""
+    first, *parts = name.split(".")
+    for root in map(Path, getattr(sys.modules.get(first), "__path__", ())):
+        for length in range(len(parts), -1, -1):
+            folder = root.joinpath(*parts[:length])
+            if (folder / "setup.py").is_file() and _BUILDS.search((folder / "setup.py").read_text(errors="replace")):
+                return os.path.relpath(folder)
+    return None
 
 
 def _without(script: Script, name: str, module: str, error: ImportError) -> str | None:

@@ -34,7 +34,8 @@ _OUTPUTS: Final = re.compile(
     r"(^|[_\-./ ])(outs?|outputs?|logs?|logging|results?|runs?|exps?|experiments?|work_?dirs?|saved?|saves|saved_models?|"
     r"checkpoints?|ckpts?|models?|weights?|snapshots?|resume|load|init|name|config|pretrained?|tmp|temp|cache[sd]?|\.cache|"
     r"plots?|figs?|figures?|visuals?|tensorboard|wandb|lightning_logs|history|backup|preds?|predictions?|generated|"
-    r"best|last|latest|lock|tmp_.*|tmp\w{8}|eval_results?)([_\-./ ]|\d*$)", re.IGNORECASE,
+    r"best|last|latest|lock|tmp_.*|tmp\w{8}|eval_results?|(out|log|result|run|exp|save|ckpt|model|load|dump)(dir|folder|path|root)s?)"
+    r"([_\-./ ]|\d*$)", re.IGNORECASE,
 )  # fmt: skip
 _DATA: Final = re.compile(
     r"data|corpus|corpora|im(a?)ges?|imgs?|pictures?|photos?|jpeg|labels?|masks?|annot|segmentation|wavs?|audios?|speech|"
