@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import Counter
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import foretell
-from foretell.capture.script import watch
+from foretell.capture.script import parsed, slow, watch
 from foretell.capture.script.guesses import Guesses
 from foretell.errors import WorkloadError
 from tests.capture.script.conftest import Write
@@ -41,7 +43,7 @@ def test_a_script_without_an_update_is_refused_with_its_line(monkeypatch: pytest
         updates=SimpleNamespace(sequence=[]),
         passes=SimpleNamespace(quiet=1200, learning=0),
         recorder=SimpleNamespace(seen=7),
-        script=SimpleNamespace(path="train.py"),
+        script=SimpleNamespace(path="train.py", fake_data=False),
         loops=SimpleNamespace(left_out=Counter()),
         guesses=Guesses(),
     )
@@ -56,6 +58,45 @@ def test_a_script_without_an_update_is_refused_with_its_line(monkeypatch: pytest
     assert "1,200 forward passes" in refused[0]
     assert "FORETELL_CAPTURE_LIMIT" in refused[0]
     assert "assert ended.wait(60)" in refused[0]
+
+
+def test_a_script_that_fills_the_host_ends_its_loops_early_and_is_refused_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "MOST", 0)
+    monkeypatch.setattr(watch, "_LOOK", 0.01)
+    monkeypatch.delenv(watch.MEMORY, raising=False)
+    guesses = Guesses()
+    loops = [{"loops that end early": [["train.py", 3]]}, {}]
+    session: Any = SimpleNamespace(
+        updates=SimpleNamespace(sequence=[]),
+        passes=SimpleNamespace(quiet=0, learning=0),
+        recorder=SimpleNamespace(seen=0),
+        script=SimpleNamespace(path="train.py", fake_data=True),
+        guesses=guesses,
+    )
+    heard: list[Any] = []
+    ended = threading.Event()
+    looking = watch.Watch(session, str, lambda text: (heard.append(text), ended.set()), heard.append)  # type: ignore[func-returns-value, arg-type]
+    monkeypatch.setattr(
+        looking._looks, "slow", lambda known, at_once: loops.pop(0) if at_once and known is guesses else {}
+    )
+    looking.start()
+    assert ended.wait(60)
+    assert heard[0] == {"loops that end early": [["train.py", 3]]}
+    assert watch.MEMORY in heard[-1]
+    assert "before its first update" in heard[-1]
+
+
+def test_loops_are_named_at_once_where_memory_is_full(tmp_path: Path) -> None:
+    path = tmp_path / "prepare.py"
+    path.write_text("def prepare(rows):\n    for row in rows:\n        keep(row)\n")
+    parsed.tree_of(str(path))
+    names: dict[str, Any] = {}
+    looks = slow.Looks()
+    names["keep"] = lambda row: looks.see(sys._getframe(1))
+    exec(compile(path.read_text(), str(path), "exec"), names)
+    names["prepare"](range(3))
+    assert looks.slow(Guesses()) == {}
+    assert looks.slow(Guesses(), at_once=True)[slow.CUT] == [[str(path), 2]]
 
 
 def test_a_script_that_waits_for_a_process_that_failed_is_refused_at_once(script: Write) -> None:

@@ -47,9 +47,9 @@ class Looks:
             frame = frame.f_back
         self._seen.append(frozenset(loop for file, line in lines for loop in around(file, line)))
 
-    def slow(self, guesses: Guesses) -> dict[str, Any]:
+    def slow(self, guesses: Guesses, *, at_once: bool = False) -> dict[str, Any]:
         """Loops that take long, for the next run to end early; nothing where none is new or it is too soon to say."""
-        if len(self._seen) < _LOOKS // 4 or time.process_time() < _PATIENCE:
+        if not at_once and (len(self._seen) < _LOOKS // 4 or time.process_time() < _PATIENCE):
             return {}
         times = Counter(loop for loops in self._seen for loop in loops)
         known: list[Any] = guesses.known.get(CUT, [])

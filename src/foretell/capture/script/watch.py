@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from foretell.capture.reads import is_library
 from foretell.capture.script.slow import Looks
-from foretell.units import Seconds
+from foretell.units import GIB, Bytes, Seconds
 
 if TYPE_CHECKING:
     from foretell.capture.script.session import Session
@@ -20,9 +20,20 @@ if TYPE_CHECKING:
 FIRST_UPDATE: Final[Seconds] = 270.0  # in which it must come, unless the user gives a capture another limit
 _WAITING: Final = 0.03  # of the time that the processor works for a script which waits for something
 LIMIT: Final = "FORETELL_CAPTURE_LIMIT"
+MEMORY: Final = "FORETELL_CAPTURE_MEMORY"
+MOST: Final[Bytes] = 8 * GIB  # that a script may hold before its first update, where its data stand in
 _LOOK: Final[Seconds] = 0.5
 _FROM_OTHERS: Final = tuple(f"multiprocessing{os.sep}{name}.py" for name in ("queues", "connection", "synchronize"))
 _STEPS: Final = 3
+
+
+def _held() -> Bytes:
+    """What this process has of the machine's memory; 0 where the system does not say."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
 
 
 class Watch(threading.Thread):
@@ -51,8 +62,12 @@ class Watch(threading.Thread):
                 return
             if not self._has_begun():
                 self._looks.see(sys._current_frames().get(self._main or 0))
-                if shown := self._looks.slow(self._session.guesses):
+                full = self._is_full()
+                if shown := self._looks.slow(self._session.guesses, at_once=full):
                     self._again(shown)
+                if full:
+                    self._refuse(self._refusal_of_data())
+                    return
             if self._is_late() and not self._has_begun():
                 self._refuse(self._refusal())
                 return
@@ -61,6 +76,18 @@ class Watch(threading.Thread):
         """By the processor's time, since a busy machine makes a good script slow; one that only waits has none of it."""
         passed, worked = time.monotonic() - self._began, self._session.guesses.worked
         return worked > FIRST_UPDATE or (passed > FIRST_UPDATE and worked < _WAITING * passed)
+
+    def _is_full(self) -> bool:
+        """Whether data that stand in fill the host; a user who says how much it may take has it."""
+        return self._session.script.fake_data and MEMORY not in os.environ and _held() > MOST
+
+    def _refusal_of_data(self) -> str:
+        where = self._where()
+        doing = f" Line {where[1]} of {where[0]} is being run ({where[2]})." if where else ""
+        return (
+            f"{self._session.script.path} has taken {_held() / GIB:.0f} GiB of this machine's memory before its first update, for data "
+            f"that stand in.{doing} Give it less data with its own arguments, after --, or set {MEMORY} to what it may take."
+        )
 
     def _waits_for_the_dead(self) -> str:
         """A script that awaits word from processes of its own, of which one has failed, waits for ever."""
