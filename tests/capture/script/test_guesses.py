@@ -481,3 +481,25 @@ def test_pictures_made_of_arrays_have_three_channels(script: Write) -> None:
     model = "nn.Conv2d(3, 8, 3, padding=1)"
     graph = foretell.capture_graph(script(text + STEP.replace("MODEL", model), fake_data=True))
     assert graph.facts.inputs == (4, 3, 32, 32)
+
+
+def test_arrays_of_an_archive_have_the_names_that_its_reader_asks_for(script: Write) -> None:
+    text = """
+    import numpy as np, torch
+
+    class Clips:
+        def __init__(self, how):
+            file = np.load(how["path"])
+            self.data = {key: file[key] for key in file.keys()}
+            assert set(self.data) == {"clips", "motion"} == set(file.files)
+
+        def batch(self):
+            return torch.from_numpy(np.asarray(self.data["motion"][: self.data["clips"].ndim * 4])).float()
+
+    batch = Clips({"path": "/data/moving-clips.npz"}).batch()
+    net = torch.nn.Linear(batch.shape[-1], 4).cuda()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    for step in range(4):
+        optimizer.zero_grad(); net(batch.cuda()).sum().backward(); optimizer.step()
+    """
+    assert foretell.capture_graph(script(text, fake_data=True)).samples == 8

@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 import foretell
-from foretell.capture.script.pretend.files.pickled_words import COUNT, PickledWords, is_of_words
+from foretell.capture.script.pretend.files.pickled_words import COUNT, PickledWords, is_of_words, words_in
 from tests.capture.script.conftest import Write
 
 
@@ -50,3 +50,29 @@ def test_words_are_as_many_as_their_vectors(script: Write) -> None:
     graph = foretell.capture_graph(script(LIST_OF_WORDS, fake_data=True))
     assert graph.facts is not None
     assert (graph.samples, graph.facts.parameters) == (8, COUNT * 300)
+
+
+@pytest.mark.parametrize(
+    ("name", "count"), [("data/2014/vocab_32000.pkl", 32_000), ("en.60000.pth", 60_000), ("vocab-2013.pkl", COUNT)]
+)
+def test_a_name_may_say_how_many_words_there_are(name: str, count: int) -> None:
+    assert words_in(name) == count
+
+
+SAVED = """
+    import torch
+    data = torch.load("data/mono/train.en.3000.pth")
+    words = data["dico"]
+    assert len(words) == 3000 and words.index("<pad>") != words.index("</s>") and words == torch.load("data/mono/train.en.3000.pth")["dico"]
+    net = torch.nn.Embedding(len(words), 4, padding_idx=words.index("<pad>")).cuda()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(4):
+        net(torch.full((8, 5), words.index("the")).cuda()).mean().backward()
+        optimizer.step(); optimizer.zero_grad()
+"""
+
+
+def test_a_dictionary_in_a_saved_file_has_words(script: Write) -> None:
+    graph = foretell.capture_graph(script(SAVED, fake_data=True))
+    assert (graph.samples, graph.facts.parameters) == (8, 12_000)
+    assert "vocabulary 'dico' in data/mono/train.en.3000.pth (3,000 words)" in " ".join(c.text for c in graph.caveats)

@@ -191,6 +191,30 @@ def words_of(frame: types.FrameType) -> tuple[str, ...]:
     return (*strings_in(frame.f_code), *_module_strings(frame.f_code.co_filename))
 
 
+def asked_for(frame: types.FrameType) -> list[str]:
+    """What the class, or the function, that asks looks up by a name that is written out, but in what it is given."""
+    tree = _tree(frame.f_code.co_filename)
+    for kind in (ast.ClassDef, ast.FunctionDef):
+        around = [n for n in (ast.walk(tree) if tree else ()) if isinstance(n, kind) and _holds(n, frame.f_lineno)]
+        inner = list(ast.walk(around[-1])) if around else []
+        given = {node.arg for node in inner if isinstance(node, ast.arg)}
+        if found := [name for node in inner if (name := _looked_up(node, given)) is not None]:
+            return list(dict.fromkeys(found))
+    return []
+
+
+def _looked_up(node: ast.AST, given: set[str]) -> str | None:
+    if not isinstance(node, ast.Subscript) or not isinstance(node.ctx, ast.Load):
+        return None
+    known = isinstance(node.value, ast.Name) and node.value.id in given
+    key = node.slice.value if isinstance(node.slice, ast.Constant) else None
+    return key if isinstance(key, str) and not known else None
+
+
+def _holds(node: Any, line: int) -> bool:
+    return bool(node.lineno <= line <= (node.end_lineno or 0))
+
+
 def names_in(frame: types.FrameType) -> frozenset[str]:
     """Names and attributes that the asking function uses."""
     return frozenset(frame.f_code.co_names)

@@ -21,6 +21,7 @@ from foretell.capture.script.imports import once_imported
 from foretell.capture.script.pretend import overlay
 from foretell.capture.script.pretend.files import kinds
 from foretell.capture.script.pretend.files.callers import asking_frame, is_ready, reading_frame
+from foretell.capture.script.pretend.files.pickled_words import PickledWords, is_of_words, words_in
 from foretell.capture.script.pretend.files.shapeless import Unshaped
 from foretell.capture.script.pretend.files.taken import unpacked
 from foretell.capture.script.pretend.lacking import StandInError
@@ -158,8 +159,11 @@ def install(session: Session) -> None:
 def _checkpoints(session: Session) -> None:
     missing = False
 
-    def state_of(path: str, name: str) -> Checkpoint | None:
+    def part_of(path: str, name: str) -> Checkpoint | PickledWords | None:
         nonlocal missing
+        if is_of_words(name):
+            session.stand_in(f"vocabulary {name!r} in {path}", f"{words_in(path):,} words", decides_size=True)
+            return PickledWords(words_in(path))
         if _STATE.fullmatch(name) is None:
             return None
         session.stand_in(f"checkpoint {path}")
@@ -171,7 +175,7 @@ def _checkpoints(session: Session) -> None:
         file = file.name if isinstance(file, NotHere) else file
         path = os.fspath(file) if isinstance(file, str | os.PathLike) else ""
         if path and "://" not in path and kinds.is_data(kinds.WEIGHTS.sub("", path), kinds.Given(), os.getcwd()):
-            return Unshaped(session, path, tensors=True, part=partial(state_of, path))
+            return Unshaped(session, path, tensors=True, part=partial(part_of, path))
         session.stand_in(f"checkpoint {file}")
         missing = True
         return Checkpoint()

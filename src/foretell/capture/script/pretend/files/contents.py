@@ -35,7 +35,7 @@ from foretell.capture.script.pretend.files.checkpoints import NotHere
 from foretell.capture.script.pretend.files.known_texts import known_text
 from foretell.capture.script.pretend.files.line_parts import WORDS, are_names
 from foretell.capture.script.pretend.files.packed import FLOWS, IDX, PRIZE, digits, packer_of, times_of
-from foretell.capture.script.pretend.files.pickled_words import COUNT, PickledWords, is_of_words
+from foretell.capture.script.pretend.files.pickled_words import PickledWords, is_of_words, words_in
 from foretell.capture.script.pretend.files.sizes import PICTURE, is_grey, size_of
 from foretell.capture.script.pretend.files.unknown import ROWS, Document
 from foretell.capture.script.pretend.reading import or_else
@@ -223,8 +223,8 @@ class Contents:
             if re.search(r"tokeni[sz]er|bpe", os.path.basename(path), re.IGNORECASE):
                 return io.BytesIO(pickle.dumps(words.Words(path, words.note(self._session, path))))
             if is_of_words(os.path.basename(path)):
-                self._session.stand_in(f"vocabulary {path}", f"{COUNT:,} words", decides_size=True)
-                return NotHere(path, pickle.dumps(PickledWords()))
+                self._session.stand_in(f"vocabulary {path}", f"{words_in(path):,} words", decides_size=True)
+                return NotHere(path, pickle.dumps(PickledWords(words_in(path))))
             self._note_document(path)
             return NotHere(path, pickle.dumps(Document()))
         if binary and (ending in (".pt", ".pth", ".ckpt") or (ending == ".bin" and "model" in os.path.basename(path))):

@@ -14,9 +14,10 @@ from foretell.capture.script.pretend.files.taken import unpacked
 COUNT: Final = 10_000  # as of tables of vectors that are stood in for
 _NAMES: Final = re.compile(
     r"vocab|(word|token|char)s?_?(to|2)_?(id|idx|ix|ind|index|int)|(id|idx|ix|ind|index|int)_?(to|2)_?(word|token|char)|"
-    r"word_?map|word_?dict|\bstoi|\bitos",
+    r"word_?map|word_?dict|\bstoi|\bitos|(^|_)dico($|_)|dictionary",
     re.IGNORECASE,
 )
+_LEAST, _MOST = 1_000, 500_000  # words of a vocabulary
 _COUNTS: Final = re.compile(
     r"^(idx|n_?words|num_?words|n_?tokens|num_?tokens|size|vocab_?size|length|count)$", re.IGNORECASE
 )
@@ -26,6 +27,13 @@ _SPECIAL: Final = ("<pad>", "<unk>", "<s>", "</s>")
 def is_of_words(name: str) -> bool:
     """Whether a file of that name has a vocabulary."""
     return _NAMES.search(name) is not None
+
+
+def words_in(path: str) -> int:
+    """How many words a file has: what its name says, where it does."""
+    numbers = [int(number) for number in re.findall(r"(?<!\d)\d{4,6}(?!\d)", path.rpartition("/")[2])]
+    said = [number for number in numbers if _LEAST <= number <= _MOST and not 1900 <= number < 2100]  # a year
+    return said[-1] if said else COUNT
 
 
 class PickledWords(dict[Any, Any]):

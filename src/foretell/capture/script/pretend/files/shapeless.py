@@ -11,7 +11,7 @@ import torch
 
 from foretell.capture.as_gpu.patches import replace
 from foretell.capture.script.pretend.files.arrays import Weights, known_array
-from foretell.capture.script.pretend.files.callers import user_frame
+from foretell.capture.script.pretend.files.callers import asked_for, user_frame
 from foretell.capture.script.pretend.files.guessed import INSIDE, Name, guessed, names
 from foretell.capture.script.pretend.files.taken import unpacked
 from foretell.capture.script.pretend.files.unknown import Document
@@ -59,13 +59,19 @@ class Unshaped:
         return Document()
 
     def keys(self) -> list[Name]:
-        return names()
+        """Those that its reader asks for by name; else as many as an archive may have."""
+        frame = user_frame()
+        return [Name(name) for name in asked_for(frame)] or names() if frame else names()
+
+    @property
+    def files(self) -> list[Name]:
+        return self.keys()
 
     def values(self) -> list[Any]:
-        return [self[name] for name in names()]
+        return [self[name] for name in self.keys()]
 
     def items(self) -> list[tuple[Name, Any]]:
-        return [(name, self[name]) for name in names()]
+        return [(name, self[name]) for name in self.keys()]
 
     def close(self) -> None:
         return None
