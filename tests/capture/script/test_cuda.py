@@ -262,3 +262,26 @@ def test_recurrent_layers_ask_for_no_device(script: Write) -> None:
             optimizer.step(); optimizer.zero_grad()
     """
     assert foretell.capture_graph(script(text)).facts.parameters == 4 * 16 * (8 + 16 + 2)
+
+
+LOSS_ON_THE_HOST = """
+    import torch
+    actor, critic = torch.nn.Linear(6, 2).cuda(), torch.nn.Linear(8, 1).cuda()
+    optimizer = torch.optim.Adam(actor.parameters())
+    strength = torch.zeros(1)
+    for _ in range(4):
+        states = torch.randn(32, 6).cuda()
+        actions = torch.tanh(actor(states))
+        values = critic(torch.cat((states, actions), 1))
+        loss = (strength * actions.to("cpu") - values.cpu()).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+
+
+def test_gradients_of_a_loss_on_the_host_come_back(script: Write) -> None:
+    graph = foretell.capture_graph(script(LOSS_ON_THE_HOST))
+    assert graph.samples == 32
+    assert sum(op.phase == "backward" and op.signature.name == "aten.mm" for op in graph.ops) >= 3
+    assert any(op.phase == "backward" and "tanh" in op.signature.name for op in graph.ops)

@@ -51,6 +51,8 @@ class Placement:
         self.arriving: Callable[[], None] = lambda: None  # called before something is moved to it,
         self.arrived: Callable[[torch.Tensor], None] = lambda tensor: None  # and after
         self.sent: Callable[[torch.Tensor, bool], None] = lambda tensor, non_blocking: None  # of what lay on the host
+        # Called before something differentiable leaves it; what comes back is called where a loss was computed from that.
+        self.leaving: Callable[[torch.Tensor], Callable[[], None]] = lambda tensor: lambda: None
         self.drawing: Callable[[], None] = lambda: None  # called before random numbers are made on it,
         self.drawn: Callable[[torch.Tensor], None] = lambda tensor: None  # and after
         self.everywhere = False  # a script that knows no accelerator runs as if all of it were there
@@ -225,6 +227,11 @@ class ScriptRecorder(CompiledRecorder):
         """A data loader gives a batch."""
         if self.recording:
             self.fetches.append(Fetch(loader=id(loader), samples=samples))
+
+    def leaving(self, tensor: torch.Tensor) -> Callable[[], None]:
+        """For a loss on the host: it is computed from what the accelerator has made, which is where the step's own graph ends."""
+        number = self._live.get(tensor.untyped_storage()._cdata) if self.recording else None
+        return (lambda: None) if number is None else (lambda: self.losses.append(number))
 
     def losing(self, losses: Any) -> None:
         """A backward pass begins."""

@@ -116,6 +116,7 @@ class Updates:
         replace(torch.autocast, "__enter__", casting)
         self.place.arriving, self.place.arrived = self.begin, self._take_batch
         self.place.sent, self.place.drawing, self.place.drawn = self._send, self._draw, self._take_drawn
+        self.place.leaving = self.recorder.leaving
 
         self._hear_of_clearing()
 

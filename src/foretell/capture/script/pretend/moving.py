@@ -16,6 +16,7 @@ from foretell.capture.as_gpu.devices import ACCELERATORS, wrap_constructors
 from foretell.capture.as_gpu.patches import replace
 from foretell.capture.script.host import is_pinned, pin
 from foretell.capture.script.placement import Placement
+from foretell.capture.script.pretend.crossing import to_host
 from foretell.capture.script.readings import follow_readings
 from foretell.capture.script.session import Session
 
@@ -84,7 +85,7 @@ def _let_tensors_move(place: Placement) -> None:
         if isinstance(real, FakeTensor):  # a large one: memory of zeros is taken where it is looked at
             with _disable_current_modes():
                 return np.zeros(tuple(real.shape), to_numpy(torch.empty(0, dtype=real.dtype)).dtype)
-        return to_numpy(real, **kwargs)
+        return to_numpy(real.detach(), **kwargs)
 
     replace(torch.Tensor, "numpy", numpy)
     replace(torch.Tensor, "tolist", lambda self: to_list(_host(place, self)))
@@ -134,7 +135,7 @@ def _moved(place: Placement, tensor: torch.Tensor, device: torch.device, non_blo
     if isinstance(tensor, torch.nn.Parameter):
         place.keep_on_host(tensor)
         return tensor
-    return place.to_host(tensor)
+    return to_host(place, tensor)
 
 
 def _let_tensors_be_copied() -> None:
