@@ -9,6 +9,7 @@ import pytest
 import foretell
 from foretell.capture.script.pretend.files.known_arrays import array_of_a_known_set
 from foretell.capture.script.pretend.files.known_texts import known_text
+from foretell.capture.script.pretend.files.sizes import size_of
 from foretell.capture.script.session import Session
 
 
@@ -60,3 +61,19 @@ def test_poses_of_people_are_by_subject_and_action() -> None:
     assert there["S1"]["Walking"].shape[1:] == (32, 3)
     assert [one.shape[1:] for one in seen["S1"]["Walking"]] == [(about["num_joints"], 2)] * 4
     assert array_of_a_known_set(session, "dataset/data_3d_other.npz", "positions_3d") is None
+
+
+def test_views_go_together_and_cameras_have_depths() -> None:
+    known, seen = known_text("dtu/Cameras/pair.txt"), known_text("dtu/Cameras/train/00000007_cam.txt")
+    assert known is not None
+    assert seen is not None
+    lines = known.text().splitlines()
+    views = int(lines[0])
+    assert len(lines) == 1 + 2 * views
+    assert all(int(lines[1 + 2 * i]) == i and len(lines[2 + 2 * i].split()[1::2]) == 10 for i in range(views))
+    rows = seen.text().splitlines()
+    assert (len(rows[1:5]), len(rows[7:10])) == (4, 3)
+    assert [len(row.split()) for row in rows[1:5] + rows[7:10]] == [4] * 4 + [3] * 3
+    assert float(rows[11].split()[1]) == 2.5
+    assert size_of("dtu/Rectified/scan2_train/rect_001_0_r5000.png") == (640, 512)
+    assert size_of("dtu/Depths/scan2_train/depth_map_0000.pfm") == (160, 128)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from foretell.capture.script.pretend.files.known_questions import QUESTIONS, WORDS, has_questions, questions
+from foretell.capture.script.pretend.files.known_views import CAMERA, PAIRS, camera, is_of_a_camera, is_of_pairs, pairs
 
 _FACES: Final = 202_599
 _PEOPLE: Final = 10_177
@@ -80,6 +81,10 @@ def known_text(path: str) -> KnownText | None:
     if has_questions(path):
         assumed = f"{QUESTIONS:,} questions, {WORDS:,} different words"
         return KnownText(assumed=assumed, text=functools.partial(questions, path), decides_size=True)
+    if is_of_pairs(path):
+        return KnownText(assumed=PAIRS, text=pairs)
+    if is_of_a_camera(path):
+        return KnownText(assumed=CAMERA, text=camera)
     return _corpus_of(path)
 
 

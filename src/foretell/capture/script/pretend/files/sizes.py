@@ -13,6 +13,8 @@ from foretell.capture.script.pretend.files import kinds
 PICTURE: Final = (500, 375)  # width and height of most of ImageNet
 _NEAR: Final = 3  # parts of a picture's path, of which each may say how large it is
 _KNOWN: Final = (
+    (re.compile(r"depths_raw"), (1600, 1200)), (re.compile(r"depth_(map|visual)_\d{4}\."), (160, 128)),  # DTU for MVSNet
+    (re.compile(r"rect_\d{3}_\w+_r5000"), (640, 512)),
     (re.compile(r"nerf[_-]synthetic|blender"), (800, 800)),
     (re.compile(r"scene_?flow|frames_(clean|final)pass|monkaa|driving|flyingthings|disparity|\.pfm$"), (960, 540)),
     (re.compile(r"kitti"), (1242, 375)), (re.compile(r"sintel"), (1024, 436)), (re.compile(r"cityscapes|leftimg8bit"), (2048, 1024)),
@@ -23,7 +25,7 @@ _KNOWN: Final = (
 )  # fmt: skip
 
 
-_GREY: Final = re.compile(r"omniglot|mnist(?!-?m)")  # MNIST-M's are coloured
+_GREY: Final = re.compile(r"omniglot|mnist(?!-?m)|depth_visual")  # MNIST-M's are coloured
 
 
 _unknown: list[Guesses] = []  # who knows how large pictures of other sets were shown to be
