@@ -49,6 +49,17 @@ def test_loops_that_train_are_left(loops: Path) -> None:
     assert list(around(str(loops), 12)) == []
 
 
+def test_a_bar_of_progress_trains_nothing_and_a_generator_has_no_end(tmp_path: Path) -> None:
+    path = tmp_path / "prepare.py"
+    path.write_text(
+        "def prepare(rows, pbar):\n    for row in rows:\n        pbar.update(1)\n"
+        "def play(env):\n    while True:\n        yield env\n"
+        "def learn(rows, pbar, net):\n    for row in rows:\n        pbar.update(1)\n        net.update(row)\n"
+    )
+    tree_of(str(path))
+    assert [list(around(str(path), line)) for line in (3, 6, 9)] == [[(str(path), 2)], [], []]
+
+
 def test_a_look_does_not_parse(tmp_path: Path) -> None:
     path = str(tmp_path / "other.py")
     Path(path).write_text("for row in range(3):\n    pass\n")

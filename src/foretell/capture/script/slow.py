@@ -30,6 +30,7 @@ _OFTEN: Final = 0.5  # of them, in which a loop was under way
 _FEWEST, _LONGEST = 64, 3.0  # rounds that a loop has in any case; seconds of the processor, after which it ends
 _FEWEST_OF_LONG, _LONG = 4, 12.0  # the same of one whose rounds are long themselves, as of loops in a loop
 _TRAINS: Final = re.compile(r"train|learn|backward|optim|updat|\.step\(|\.fit\(|loss", re.IGNORECASE)
+_PROGRESS: Final = re.compile(r"\b\w*(bar|progress|tqdm)\w*\.update\(", re.IGNORECASE)  # is only shown
 
 
 class Looks:
@@ -73,11 +74,21 @@ def around(path: str, line: int) -> Iterator[tuple[str, int]]:
 def _loops(tree: ast.Module) -> tuple[tuple[int, int, int], ...]:
     found = []
     for node in ast.walk(tree):
-        if isinstance(node, ast.For | ast.While) and not _TRAINS.search(ast.unparse(node)):
+        if isinstance(node, ast.For | ast.While) and not _trains(node) and not _gives_for_ever(node):
             found.append((node.lineno, node.lineno, node.end_lineno or node.lineno))
         elif isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
             found += [(each.iter.lineno, node.lineno, node.end_lineno or node.lineno) for each in node.generators]
     return tuple(found)
+
+
+def _trains(loop: ast.For | ast.While) -> bool:
+    return _TRAINS.search(_PROGRESS.sub("", ast.unparse(loop))) is not None
+
+
+def _gives_for_ever(loop: ast.For | ast.While) -> bool:
+    """Whether it is a generator's that whoever asks never comes to the end of."""
+    endless = isinstance(loop, ast.While) and isinstance(loop.test, ast.Constant)
+    return endless and any(isinstance(inner, ast.Yield | ast.YieldFrom) for inner in ast.walk(loop))
 
 
 def cut(tree: ast.Module, lines: Collection[int]) -> ast.Module:
