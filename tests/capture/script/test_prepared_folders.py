@@ -162,6 +162,11 @@ def test_what_lies_in_a_folder_of_results_is_no_data_whatever_it_is_called(optio
     assert kinds.is_data("here/train_episodes", given, os.getcwd())
 
 
+def test_what_is_said_of_a_package_is_no_data_wherever_it_was_put() -> None:
+    assert not kinds.is_data("/opt/tools/corpus-1.2.dist-info/entry_points.txt", kinds.Given(), os.getcwd())
+    assert kinds.is_data("/opt/tools/corpus-1.2/entry_points.txt", kinds.Given(), os.getcwd())
+
+
 PROTOCOL = """
     import torch
 

@@ -14,6 +14,7 @@ from foretell.capture.script.batches import batches_wanted, batches_wanted_soon,
 from foretell.capture.script.broken import broken
 from foretell.capture.script.ended import Ended
 from foretell.capture.script.guesses import Guesses
+from foretell.capture.script.keywords import keywords_left_out
 from foretell.capture.script.misread import (
     arrays_of_other_sides,
     arrays_of_pictures,
@@ -137,7 +138,7 @@ def _another_rank(about: str, guesses: Guesses) -> _Shown:
 
 
 _FINDERS: Final[tuple[Callable[[Ended, Guesses], _Shown], ...]] = (
-    _former_indices, one_number_wanted, pictures_that_a_net_takes, misread_texts,
+    _former_indices, keywords_left_out, one_number_wanted, pictures_that_a_net_takes, misread_texts,
     tables_of_numbers, tables_too_long, arrays_of_pictures, arrays_of_other_sides, asserted_extents,
     refused_made_batches, _refused_tensors, _unknown_names, arrays_too_small, _other_kinds, extents_in_words,
     pictures_of_other_sides, lines_too_long,

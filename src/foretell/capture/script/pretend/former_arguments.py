@@ -10,6 +10,7 @@ from typing import Any, Final
 from torch.utils.data import Sampler
 
 from foretell.capture.script.imports import once_imported
+from foretell.capture.script.keywords import LEFT_OUT
 from foretell.capture.script.session import Session
 
 # Of a module's function or class, by its former name: what an argument is called now, or None where it changed no step.
@@ -51,6 +52,9 @@ def install(session: Session) -> None:
     once_imported("timm.models._factory", _registered)
     for name, functions in _ARGUMENTS.items():
         once_imported(name, functools.partial(_adapt, functions))
+    for module, function, keyword in session.guesses.known.get(LEFT_OUT, []):
+        once_imported(module, functools.partial(_adapt, {function: {keyword: None}}))
+        session.stand_in(f"keyword {keyword} of {module}.{function}", "left out: it is not taken any more")
 
 
 def _samplers() -> None:

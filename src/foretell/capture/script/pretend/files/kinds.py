@@ -46,6 +46,7 @@ _DATA: Final = re.compile(
     r"coco|voc|lfw|set5|set14|bsd|urban100|libri|lj|market|msmt|ptb|wiki|wmt|iwslt|imdb|glue|cora|ogb|ml|ett|traffic|weather|"
     r"nyu|maps|monet|pairs|isic|chest|ct|mri|lits|synapse|nerf|llff|synthetic|ucf|hmdb|bookcorpus)(sets?)?([_\-.\d]|$)", re.IGNORECASE,
 )  # fmt: skip
+_OF_A_PACKAGE: Final = re.compile(r"\.(dist|egg)-info(/|$)")  # what is said of a package, wherever that was put
 # An option that names a folder, of which nothing says that results, or the script's own files, go there.
 _FOLDERS: Final = re.compile(
     r"^-{1,2}(?![\w\-]*(default|project|proj|home|base|export|write|dest|dump|store|artifact|code|repo))[\w\-]+[-_](dir|folder|root)$",
@@ -98,7 +99,7 @@ def is_data(path: str, given: Given, start: str) -> bool:
     `given` are paths of the script's arguments, `start` is the folder that it runs in.
     """
     whole = os.path.abspath(path)
-    if is_library(whole):
+    if is_library(whole) or _OF_A_PACKAGE.search(whole):
         return False
     if _lies_in(whole, given.data):
         return True
