@@ -293,3 +293,70 @@ def test_what_a_loader_gave_is_looked_at_apart() -> None:
     assert refused_made_batches(ended, guesses) == {}
     assert list(refused_batches(ended, guesses).values()) == [{"shape": [4, 61], "dtype": "int64"}]
     assert refused_batches(Ended(script=script, error=raised.value), guesses) == {}
+
+
+CUT = """
+    class RandomCrop:  # as torchvision's
+        def __init__(self, size):
+            self.size = (size, size)
+
+    class Pictures(Base):
+        def __init__(self, path, cut=None):
+            self.cut = cut
+            super().__init__(path)
+
+        def __getitem__(self, i):
+            image, label = self.read(i)["x"].view(3, 300, 300), 0
+            BODY
+            return image, label
+
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 10)).cuda()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    for image, label in DataLoader(Pictures("/data/train.rec"CUT), batch_size=24, shuffle=True):
+        optimizer.zero_grad(); F.cross_entropy(net(image.cuda()), label.cuda()).backward(); optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("cut", "body", "sides"),
+    [
+        (", RandomCrop(160)", "image = self.cut(image)", (160, 160)),
+        ("", "image = cv2.resize(image, (320, 192))", (192, 320)),
+        ("", "for cut in (Resize((96, 128)), Resize(size=(48, 64))): image = cut(image)", (48, 64)),
+        ("", "", (224, 224)),
+    ],
+)
+def test_made_pictures_are_as_large_as_the_data_set_cuts_its_own(
+    script: Write, cut: str, body: str, sides: tuple[int, int]
+) -> None:
+    text = RECORDS + CUT.replace("CUT", cut).replace("BODY", body or "pass")
+    assert foretell.capture_graph(script(text, fake_data=True)).facts.inputs == (24, 3, *sides)
+
+
+def test_tokens_to_which_a_net_adds_its_positions_are_as_many_as_these(script: Write) -> None:
+    text = (
+        RECORDS
+        + """
+    class Captions(Base):
+        def __getitem__(self, i):
+            row = self.read(i)
+            caption, label = row["x"].tokens, row["y"]
+            return caption, label
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.places = nn.Embedding(100, 8), nn.Parameter(torch.zeros(77, 8))
+            self.head = nn.Linear(8, 10)
+
+        def forward(self, caption):
+            return self.head((self.words(caption) + self.places).mean(1))
+
+    net = Net().cuda()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    for caption, label in DataLoader(Captions("/data/train.rec"), batch_size=24, shuffle=True):
+        optimizer.zero_grad(); F.cross_entropy(net(caption.cuda()), label.cuda()).backward(); optimizer.step()
+    """
+    )
+    graph = foretell.capture_graph(script(text, fake_data=True))
+    assert (graph.samples, graph.facts.inputs) == (24, (24, 77))

@@ -202,6 +202,8 @@ def _in_line(
 def _side_by_side(given: Given, made: Mapping[str, _Made]) -> Iterator[dict[str, Any]]:
     """Features of which some are those of a tensor that was made, and the others of something else: its own change."""
     for got, wanted in given.extents:
+        if is_made_up(wanted):
+            continue  # it is the other that must change
         for extent in {n for one in made.values() for n in one["shape"][1:] if is_made_up(n) and got % n}:
             if extent < got and (own := wanted - (got - extent)) > 0:
                 yield {what: {**one, "shape": [*one["shape"][:1], *(own if n == extent else n for n in one["shape"][1:])]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import re
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,6 +35,13 @@ _SETTINGS: Final = frozenset("args arg opt opts options config cfg conf params h
 _LARGEST: Final = 100_000  # classes
 _LONGEST: Final = 2**20  # tokens of a sequence
 _LEAST, _GREATEST = 16, 4096  # points of a side
+_PATCHES: Final = re.compile(r"patch", re.IGNORECASE)  # of a transformer as well, which cuts its pictures into them
+_SIDES_OF_PICTURES: Final = re.compile(r"(im(age)?|img|picture|photo|crop|patch)", re.IGNORECASE)  # and not of anything
+# One of two sides, by its first words and by what it is called.
+_HEIGHT: Final = re.compile(
+    r"((?:\w*_)?(?:im(?:age)?|img|picture|photo|input|train|crop|resized?|target)_?)(height|h)", re.IGNORECASE
+)
+_DEPTH: Final = 3  # of settings in settings
 
 
 def classes_meant(frame: types.FrameType | None) -> int | None:
@@ -44,10 +52,51 @@ def classes_meant(frame: types.FrameType | None) -> int | None:
 
 def sides_meant(frame: types.FrameType | None) -> tuple[int, int] | None:
     """Height and width of pictures that a setting names."""
-    found = next(_meant(frame, _SIDES, _is_size), None)
-    if found is None:
-        return None
-    sides = [found, found] if isinstance(found, int) else [side for side in found if side >= _LEAST]
+    return next(sides_said(frame), None)
+
+
+def sides_said(frame: types.FrameType | None) -> Iterator[tuple[int, int]]:
+    """Every height and width that settings name, the innermost function's first; of patches last."""
+    patches: list[tuple[int, int]] = []
+    while frame is not None:
+        if not is_library(frame.f_code.co_filename):
+            for name, sides in _sides_in(frame):
+                if not _PATCHES.search(name):
+                    yield sides
+                else:
+                    patches.append(sides)
+        frame = frame.f_back
+    yield from patches
+
+
+def _sides_in(frame: types.FrameType) -> Iterator[tuple[str, tuple[int, int]]]:
+    """What a function's names, its object's, its module's and their settings say of sides."""
+    owner = getattr(frame.f_locals.get("self"), "__dict__", {})
+    for names, named in ((frame.f_locals, None), (owner, _SIDES_OF_PICTURES), (frame.f_globals, None)):
+        for name, value in list(names.items()):
+            if _SIDES.fullmatch(name) and _is_size(value) and (named is None or named.match(name)):
+                yield name, _both(value)
+            else:
+                yield from _sides_in_settings(name, value)
+
+
+def _sides_in_settings(name: str, value: Any) -> Iterator[tuple[str, tuple[int, int]]]:
+    for settings in _settings(name, value):
+        for key, inner in list(settings.items()):
+            if not isinstance(key, str):
+                continue
+            key = key.rpartition(".")[2]
+            if _SIDES.fullmatch(key) and _is_size(inner):
+                yield key, _both(inner)
+            elif (found := _HEIGHT.fullmatch(key)) and _is_size(inner) and isinstance(inner, int):
+                other = found[1] + {"height": "width", "h": "w"}[found[2].lower()]
+                width = next((v for k, v in settings.items() if str(k).lower() == other.lower()), None)
+                if type(width) is int and _is_size(width):
+                    yield key, (inner, width)
+
+
+def _both(size: Any) -> tuple[int, int]:
+    sides = [size, size] if isinstance(size, int) else [side for side in size if side >= _LEAST]
     return sides[0], sides[1]
 
 
@@ -91,10 +140,25 @@ def _values(names: Mapping[str, Any], named: re.Pattern[str], fits: Callable[[An
     for name, value in list(names.items()):
         if named.fullmatch(name) and fits(value):
             yield value
-        elif isinstance(value, argparse.Namespace) or (name.lower() in _SETTINGS and not isinstance(value, type)):
-            inner = value if isinstance(value, Mapping) else getattr(value, "__dict__", None)
-            inner = inner if isinstance(inner, Mapping) else {}
-            yield from (v for k, v in list(inner.items()) if isinstance(k, str) and named.fullmatch(k) and fits(v))
+        else:
+            for inner in itertools.islice(_settings(name, value), 1):
+                yield from (v for k, v in list(inner.items()) if isinstance(k, str) and named.fullmatch(k) and fits(v))
+
+
+def _settings(name: str, value: Any) -> Iterator[Mapping[Any, Any]]:
+    """What a name has of settings, and what lies in these: of arguments, of a file, of an object."""
+    if isinstance(value, argparse.Namespace) or (name.lower() in _SETTINGS and not isinstance(value, type)):
+        yield from _nested(value, _DEPTH)
+
+
+def _nested(value: Any, depth: int) -> Iterator[Mapping[Any, Any]]:
+    inner = value if isinstance(value, Mapping) else getattr(value, "__dict__", None)
+    if not isinstance(inner, Mapping):
+        return
+    yield inner
+    for part in list(inner.values()) if depth > 1 else ():
+        if isinstance(part, Mapping | argparse.Namespace | types.SimpleNamespace):
+            yield from _nested(part, depth - 1)
 
 
 def _counts(value: Any) -> bool:

@@ -17,6 +17,7 @@ from foretell.capture.script.guesses import COLUMNS, Guesses
 from foretell.capture.script.meant import SIDES, sides_meant
 from foretell.capture.script.prose import PROSE, QUOTED_WORD, TABLE, TEXT
 from foretell.capture.script.shapes import LARGER, arrays, is_made_up, picture_of, replaced
+from foretell.capture.script.sides_taken import TAKEN
 from foretell.capture.script.unread import frames_in
 
 _NUMBERS: Final = re.compile(r"invalid literal for int|could not convert string to float")
@@ -123,7 +124,7 @@ def pictures_of_other_sides(ended: Ended, guesses: Guesses) -> dict[str, Any]:
     """Pictures that a net refuses: as large as the script's settings say, or square; where a name says it, turned."""
     error = ended.error
     is_of_sizes = isinstance(error, RuntimeError | ValueError) and _SIZES.search(str(error))
-    if not is_of_sizes and not isinstance(error, AssertionError):
+    if guesses.known.get(TAKEN) or (not is_of_sizes and not isinstance(error, AssertionError)):
         return {}
     at = error.__traceback__
     while at is not None and at.tb_next is not None:
