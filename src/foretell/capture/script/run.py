@@ -48,6 +48,7 @@ from foretell.capture.script.pretend import (
     former_yaml,
     games,
     generation,
+    gpu_builds,
     kernels,
     large,
     lazily,
@@ -55,6 +56,7 @@ from foretell.capture.script.pretend import (
     made_batches,
     made_up,
     missing_files,
+    more_samples,
     moving,
     native,
     numbered,
@@ -170,7 +172,7 @@ def _adapt_libraries(session: Session) -> None:
 # In this order: what comes later wraps what came before.
 _STAND_INS: Final[tuple[Callable[[Session], None], ...]] = (
     _behave_as_gpu, environment.install, moving.install, asserted.install,
-    assigned.install, addresses.install, native.install,
+    assigned.install, addresses.install, native.install, gpu_builds.install,
     cuda.install, numbered.install,
     old_types.install, lazily.install,
     nvml.install, processes.install, workers.install,
@@ -178,7 +180,7 @@ _STAND_INS: Final[tuple[Callable[[Session], None], ...]] = (
     tensor_parallel.install, checkpoints.install, pipelining.install,
     _compute_where_tensors_lie, _declare_operations, kernels.install,
     quantized.install,
-    large.install, data.install, empty_sets.install, made_batches.install, class_weights.install, _follow_steps,
+    large.install, data.install, empty_sets.install, made_batches.install, more_samples.install, class_weights.install, _follow_steps,
     former.install, former_tables.install,
     former_arguments.install, former_hub.install, former_pictures.install, former_tensors.install, games.install,
     former_modules.install,
