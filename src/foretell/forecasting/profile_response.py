@@ -147,7 +147,7 @@ class ProfileResponse:
             id(p.durations): _scaled(p.durations, host, communication, slowest_of(p.role.count, jitter)) for p in stages
         }
         hand_over = [s * communication for s in self._hand_over]
-        return simulate_pipeline(program, [durations[id(p.durations)] for p in stages], hand_over).period
+        return simulate_pipeline(program, [durations[id(p.durations)] for p in stages], hand_over, draw=False).period
 
 
 def _bilinear(

@@ -70,7 +70,7 @@ class Run:
             return simulate(self.slowest.role, durations, draw=False).period
         scaled = {id(p.durations): scaled_durations(p.durations, host, communication) for p in self.stages}
         hand_over = [s * communication for s in self.hand_over]
-        return simulate_pipeline(program, [scaled[id(p.durations)] for p in self.stages], hand_over).period
+        return simulate_pipeline(program, [scaled[id(p.durations)] for p in self.stages], hand_over, draw=False).period
 
 
 def run(
@@ -200,8 +200,10 @@ def _time_stages(
     return _Timed(
         slowest=max(stages, key=lambda p: p.device_seconds),
         timeline=simulate_pipeline(program, [p.durations for p in stages], hand_over, drawn),
-        silent=simulate_pipeline(program, [silent[id(p.durations)] for p in stages], [0.0] * len(hand_over)),
-        uneven=simulate_pipeline(program, [uneven[id(p.durations)] for p in stages], hand_over),
+        silent=simulate_pipeline(
+            program, [silent[id(p.durations)] for p in stages], [0.0] * len(hand_over), draw=False
+        ),
+        uneven=simulate_pipeline(program, [uneven[id(p.durations)] for p in stages], hand_over, draw=False),
     )
 
 

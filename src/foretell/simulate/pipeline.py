@@ -42,20 +42,25 @@ class _Stage:
 
 
 def simulate_pipeline(
-    program: Program, durations: Sequence[Durations], hand_over: Sequence[Seconds], detailed: int | None = None
+    program: Program,
+    durations: Sequence[Durations],
+    hand_over: Sequence[Seconds],
+    detailed: int | None = None,
+    *,
+    draw: bool = True,
 ) -> Timeline:
     """One step of all stages; `hand_over` is what it takes from a chunk to the next, and back.
 
-    The first micro-batch of the stage `detailed` is drawn op by op, all else pass by pass.
+    The first micro-batch of the stage `detailed` is drawn op by op, all else pass by pass; undrawn, there are no spans.
     """
     pipeline = program.pipeline
     if pipeline is None:
         raise ValueError("a program without a pipeline has one role: use simulate")
-    run = _Run(program, pipeline.actions, durations, hand_over)
+    run = _Run(program, pipeline.actions, durations, hand_over, draws=draw)
     timeline = run.timeline(detailed)
     if pipeline.shorter is None:
         return timeline
-    before = _Run(program, pipeline.shorter, durations, hand_over, run)
+    before = _Run(program, pipeline.shorter, durations, hand_over, run, draws=False)
     return _with_rounds(timeline, before.timeline(None), run, before, pipeline.rounds_left_out)
 
 
@@ -95,10 +100,12 @@ class _Run:
         durations: Sequence[Durations],
         hand_over: Sequence[Seconds],
         before: _Run | None = None,
+        *,
+        draws: bool,
     ) -> None:
         assert program.pipeline is not None
         self.program, self.pipeline, self.actions = program, program.pipeline, actions
-        self.durations, self.hand_over = durations, hand_over
+        self.durations, self.hand_over, self.draws = durations, hand_over, draws
         self.detailed: int | None = None
         self.last_batch = max((a.micro_batch for own in actions for a in own), default=0)
         self.stages = [_Stage() for _ in program.roles]
@@ -171,7 +178,7 @@ class _Run:
         giver, boundary = (chunk + 1, chunk) if backward else (chunk - 1, chunk - 1)
         stage_of = self.pipeline.stage_of
         within = action.phase != "weights" and 0 <= giver < len(stage_of)
-        if not within or stage_of[giver] == number or not self.hand_over[boundary]:
+        if not self.draws or not within or stage_of[giver] == number or not self.hand_over[boundary]:
             return arrival
         name = f"{action.phase} of micro-batch {action.micro_batch}, chunk {giver} to {chunk}"
         (end, after), length = arrival, self.hand_over[boundary]
@@ -201,7 +208,7 @@ class _Run:
         ops = self.pipeline.ranges[number].get((first.phase, first.chunk))  # none where a stage has nothing to run
         if ops is not None and number == self.detailed and first.micro_batch == 0 and len(together) == 1:
             self._draw_ops(number, stage, ops, (begin, after))
-        else:
+        elif self.draws:
             self._draw_passes(number, together, (end - p.device, p.device), after)
         stage.network = max(stage.network, end - p.device + p.network)
         stage.host += p.host
@@ -233,8 +240,9 @@ class _Run:
     def _draw(
         self, number: int, stream: str, name: str, phase: str, begin: Seconds, length: Seconds, after: int
     ) -> None:
-        role = self.program.roles[number].name
-        self.spans.append(Span(role, stream, name, "", phase, begin, length, WHOLE_PASS, after))
+        if self.draws:
+            role = self.program.roles[number].name
+            self.spans.append(Span(role, stream, name, "", phase, begin, length, WHOLE_PASS, after))
 
     def _draw_ops(self, number: int, stage: _Stage, ops: tuple[int, int], begin: tuple[Seconds, int]) -> None:
         rank = Rank(self.program.roles[number], self.durations[number])
