@@ -6,12 +6,15 @@ import ast
 import contextlib
 
 import numpy as np
+import torch
 
 import foretell
 from foretell.capture.script.ended import Ended
 from foretell.capture.script.guesses import Guesses
+from foretell.capture.script.placement import Placement
 from foretell.capture.script.pretend.files.guessed import Buffers
 from foretell.capture.script.scalars import SCALAR, SCALARS, one_number_wanted, scalar, taken_out
+from foretell.capture.values import contents_of
 from tests.capture.script.conftest import Write
 
 WHOLE = """
@@ -66,6 +69,18 @@ def test_a_batch_that_no_memory_holds(script: Write) -> None:
     graph = foretell.capture_graph(script(text, fake_data=True))
     assert graph.samples == 32
     assert graph.facts.inputs == (32, 3, 1024, 1024)
+
+
+def test_blank_pictures_are_not_computed_with_and_masks_are() -> None:
+    place = Placement()
+    for numbers, known in [
+        (torch.zeros(2, 3, 64, 64), False),
+        (torch.zeros(2, 1, 64, 64), True),
+        (torch.ones(2, 3, 64, 64), True),
+        (torch.zeros(2, 3, 64, 64, dtype=torch.int64), True),
+        (torch.zeros(64, 256), True),
+    ]:
+        assert (contents_of(place.to_accelerator(numbers)) is not None) is known
 
 
 def test_arrays_that_are_made_up_share_what_is_too_much() -> None:

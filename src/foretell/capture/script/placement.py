@@ -32,6 +32,7 @@ from foretell.capture.values import UNKNOWN, Values, contents_of
 CPU: Final = torch.device("cpu")
 _DEVICE_QUERY: Final = torch.ops.prim.device.default
 _FEW: Final = 4096  # numbers of a parameter that are kept: a temperature, a scale
+_COLOURS: Final = 3
 _MAX_ON_HOST: Final = 2**24  # numbers that come back from the accelerator as real ones
 
 
@@ -157,7 +158,7 @@ class Placement:
             with self.making():
                 moved = self.fake.from_tensor(tensor)
         else:
-            moved = self.fake_like(tensor)
+            moved = self.fake_like(tensor, keep=not _is_blank(tensor))
             if arrives:
                 self.arrived(moved)
         return moved.requires_grad_(tensor.requires_grad)
@@ -315,6 +316,16 @@ class ScriptRecorder(CompiledRecorder):
                 if isinstance(tensor, FakeTensor):
                     keep(tensor)
         return out
+
+
+def _is_blank(tensor: torch.Tensor) -> bool:
+    """Whether it is of coloured pictures that stand in: no mask, whose numbers may decide something, but what a step computes with."""
+    if isinstance(tensor, FakeTensor) or not tensor.is_floating_point() or tensor.dim() < 4:
+        return False
+    if tensor.shape[-3] != _COLOURS or tensor.numel() <= _FEW:
+        return False
+    with _disable_current_modes():
+        return not bool(tensor.detach().any())
 
 
 def _leaves(*trees: Any) -> Iterator[Any]:
