@@ -81,6 +81,7 @@ def test_what_was_stood_in_for_may_be_at_fault(script: Write) -> None:
             r"another version of msgpack than .*encoding",
         ),
         ("own(2, 3)", r"line 4 of .*own\(\) takes 1 positional argument.*the script's own"),
+        ("torch.device('cuda', -1)", r"line 4 of .*must not be negative.*the script's own"),
         ("print(nowhere)", r"line 4 of .*NameError.*the script's own"),
     ],
 )

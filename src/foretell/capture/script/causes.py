@@ -29,6 +29,7 @@ _TOO_FEW: Final = re.compile(
     r"requested gpus?: .*only has|invalid device (ordinal|id)|(not enough|more) gpus? (than|available|are)|only \d+ gpus?",
     re.IGNORECASE | re.DOTALL,
 )
+_DEVICES: Final = re.compile(r"^(Device index must not be negative|Invalid device string|Expected one of cpu, cuda)")
 _OS: Final = ("<frozen os>", os.__file__)  # which has the environment
 
 
@@ -76,6 +77,12 @@ def _no_such_name(ended: Ended) -> Fault | None:
     error, at = ended.error, ended.place
     undefined = type(error) is NameError or isinstance(error, UnboundLocalError)
     return of_the_script(ended) if undefined and at is not None and ended.frames[-1] == at else None
+
+
+def _no_such_device(ended: Ended) -> Fault | None:
+    """A device that torch has on no machine: no data makes it so."""
+    is_device = isinstance(ended.error, RuntimeError) and _DEVICES.search(str(ended.error))
+    return of_the_script(ended) if is_device and ended.place is not None else None
 
 
 def _no_connection(ended: Ended) -> Fault | None:
@@ -217,8 +224,8 @@ def _pickle_is_refused(ended: Ended) -> Fault | None:
 
 
 _CAUSES: Final[tuple[Callable[[Ended], Fault | None], ...]] = (
-    _stand_in_lacks, _no_connection, not_fetched, missing_package, version_lacks, other_arguments, _no_such_name, _more_devices,
-    _missing_file, _no_samples, _no_variable, _not_python_3, _asserts,
+    _stand_in_lacks, _no_connection, not_fetched, missing_package, version_lacks, other_arguments, _no_such_name, _no_such_device,
+    _more_devices, _missing_file, _no_samples, _no_variable, _not_python_3, _asserts,
     _too_little_memory, _builds_an_extension, _pickle_is_refused,
 )  # fmt: skip
 

@@ -38,6 +38,7 @@ from foretell.capture.script.pretend.files.packed import FLOWS, IDX, PRIZE, digi
 from foretell.capture.script.pretend.files.pickled_words import PickledWords, is_of_words, words_in
 from foretell.capture.script.pretend.files.sizes import PICTURE, is_grey, size_of
 from foretell.capture.script.pretend.files.unknown import ROWS, Document
+from foretell.capture.script.pretend.files.vocabularies import is_vocabulary, vocabulary
 from foretell.capture.script.pretend.reading import or_else
 from foretell.capture.script.prose import TABLE, TEXT
 from foretell.capture.script.session import Session
@@ -58,7 +59,6 @@ _PACKED_FOR_GENERATORS: Final = "dataset.json"  # what has the classes, in archi
 _SQUARE: Final = (256, 256)  # a picture of such an archive that does not say how large they are
 _BOX: Final = "0 0.5 0.5 0.25 0.25\n"  # as YOLO's: a class, and where its box is in the picture
 _VECTORS: Final = re.compile(r"glove|\.vec$|word2vec|w2v|fasttext|wiki\.|embed", re.IGNORECASE)
-_VOCABULARY: Final = 30_522  # as BERT's
 _UNPICKLED: Final = re.compile(r"\b\w*(pickle|pkl)\w*\.load\(", re.IGNORECASE)
 _WRITING: Final = frozenset("wax+")
 SETTINGS: Final[list[Callable[[str], str | None]]] = []  # files of settings that somebody knows by their path
@@ -258,8 +258,8 @@ class Contents:
         return io.BytesIO(pack(made.read()) * times_of(path))
 
     def _text(self, path: str, ending: str, frame: types.FrameType) -> io.StringIO | None:
-        if ending in (".json", ".txt") and "vocab" in os.path.basename(path).lower():
-            return self._vocabulary(path, ending)
+        if is_vocabulary(path):
+            return io.StringIO(vocabulary(self._session, path, frame))
         if ending in (".json", ".jsonl", ".ndjson"):
             self._note_document(path)
             return io.StringIO(f"{documents.MARK}\n" * ROWS)
@@ -299,16 +299,6 @@ class Contents:
         self._session.stand_in(f"text of {path}", assumed, decides_size=decides)
         parts = re.search(r"""split\((["'])(\\t|\|\|\||\|)\1""", source)
         return Text(prose(parts[2].replace("\\t", "\t") if parts else "", words), path)
-
-    def _vocabulary(self, path: str, ending: str) -> io.StringIO:
-        words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<pad>", "<unk>", "<s>", "</s>", "<eos>", *WORDS.split()]
-        words = list(dict.fromkeys([*words, *string.printable.split(), *(f"word{i}" for i in range(_VOCABULARY))]))[
-            :_VOCABULARY
-        ]
-        self._session.stand_in(f"vocabulary {path}", f"{_VOCABULARY:,} words", decides_size=True)
-        if ending == ".json":
-            return io.StringIO(json.dumps({word: i for i, word in enumerate(words)}))
-        return io.StringIO("\n".join(words) + "\n")
 
     def _vectors(self, path: str) -> io.StringIO:
         """Words with a vector each, of as many numbers as the file's name says."""
