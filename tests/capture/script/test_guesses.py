@@ -503,3 +503,32 @@ def test_arrays_of_an_archive_have_the_names_that_its_reader_asks_for(script: Wr
         optimizer.zero_grad(); net(batch.cuda()).sum().backward(); optimizer.step()
     """
     assert foretell.capture_graph(script(text, fake_data=True)).samples == 8
+
+
+CROPPED = """
+    import random
+    import numpy as np, torch
+    from torch import nn
+
+    class Pairs(torch.utils.data.Dataset):
+        def __len__(self):
+            return 64
+
+        def __getitem__(self, i):
+            low, high = np.load(f"/data/low/{i}.npy"), np.load(f"/data/high/{i}.npy")
+            left = random.randint(0, low.shape[1] - 32)
+            top = random.randint(0, low.shape[0] - 32)
+            low = low[top : top + 32, left : left + 32]
+            high = high[4 * top : 4 * top + 128, 4 * left : 4 * left + 128]
+            return [np.ascontiguousarray(each, np.float32).transpose([2, 0, 1]) for each in (low, high)]
+
+    net = nn.Sequential(nn.Conv2d(3, 48, 3, padding=1), nn.PixelShuffle(4)).cuda()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    for low, high in torch.utils.data.DataLoader(Pairs(), batch_size=2):
+        nn.functional.l1_loss(net(low.cuda()), high.cuda()).backward()
+        optimizer.step(); optimizer.zero_grad()
+"""
+
+
+def test_what_a_crop_is_cut_out_of_goes_as_far_as_the_crop(script: Write) -> None:
+    assert foretell.capture_graph(script(CROPPED, fake_data=True)).facts.inputs == (2, 3, 32, 32)

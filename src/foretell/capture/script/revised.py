@@ -26,6 +26,7 @@ from foretell.capture.script.misread import (
     tables_of_numbers,
     tables_too_long,
 )
+from foretell.capture.script.samples import samples_wanted
 from foretell.capture.script.scalars import one_number_wanted
 from foretell.capture.script.set_aside import set_aside
 from foretell.capture.script.shapes import apart, arrays, ranked, replaced, with_rank
@@ -141,6 +142,6 @@ _FINDERS: Final[tuple[Callable[[Ended, Guesses], _Shown], ...]] = (
     _former_indices, keywords_left_out, one_number_wanted, pictures_that_a_net_takes, misread_texts,
     tables_of_numbers, tables_too_long, arrays_of_pictures, arrays_of_other_sides, asserted_extents,
     refused_made_batches, _refused_tensors, _unknown_names, arrays_too_small, _other_kinds, extents_in_words,
-    pictures_of_other_sides, lines_too_long,
+    pictures_of_other_sides, lines_too_long, samples_wanted,
     batches_wanted_soon, unread, refused_batches, batches_wanted, broken, set_aside,
 )  # fmt: skip

@@ -46,6 +46,12 @@ def is_made_up(extent: int) -> bool:
     return extent in (ROWS, _FEWER, FRAMES) or extent in PRIMES or extent in _SMALL or extent in LARGER.values()
 
 
+def enlarged(extent: int, least: int) -> int:
+    """One that was made up, several times as large, so that it is as large as it must be."""
+    larger = LARGER.get(extent, extent)
+    return larger if larger >= least else larger * 2 ** math.ceil(math.log2(least / larger))
+
+
 def with_rank(shape: list[int], rank: int, guesses: Guesses) -> list[int]:
     """Of more dimensions, of which new ones come last, or of fewer: as large as before along those that stay."""
     rank = max(rank, 0)

@@ -19,7 +19,17 @@ from foretell.capture.script.pretend.files.line_parts import Word, are_names
 from foretell.capture.script.pretend.files.taken import unpacked
 from foretell.capture.script.pretend.files.unknown import Document
 from foretell.capture.script.session import Session
-from foretell.capture.script.shapes import ARRAY, ROWS, alike, arrays, free_primes, reshaped, with_rank
+from foretell.capture.script.shapes import (
+    ARRAY,
+    ROWS,
+    alike,
+    arrays,
+    enlarged,
+    free_primes,
+    is_made_up,
+    reshaped,
+    with_rank,
+)
 from foretell.units import Bytes
 
 _FILLED: Final = 2**22  # numbers that are drawn, at most
@@ -117,6 +127,26 @@ class Guessed(np.ndarray[Any, Any]):
             shape = reshaped(made["shape"], [int(n) for n in wanted])
             self.session.guesses.contradict(self.about, {**made, "shape": shape})
 
+    def _check_cut(self, key: tuple[Any, ...]) -> None:
+        """It goes as far as a part that is cut out of it, of which both ends are named: a crop is as large as it is wanted."""
+        shape = np.ndarray.shape.__get__(self)
+        if self.session is None or self.about is None or len(key) > self.ndim:
+            return
+        made = self.session.guesses.made[self.about]
+        before = len(made["shape"]) - self.ndim
+        if before < 0 or list(shape) != made["shape"][before:]:
+            return
+        wanted = list(made["shape"])
+        for at, part in enumerate(key):
+            if not isinstance(part, slice) or not all(
+                isinstance(end, int | np.integer) for end in (part.start, part.stop)
+            ):
+                continue
+            if 0 <= part.start < part.stop > shape[at] and is_made_up(shape[at]):
+                wanted[before + at] = enlarged(shape[at], int(part.stop))
+        if wanted != made["shape"]:
+            self.session.guesses.contradict(self.about, {**made, "shape": wanted})
+
     def reshape(self, *shape: Any, **kwargs: Any) -> Any:
         wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], list | tuple) else shape
         self._check_reshape(wanted)
@@ -135,6 +165,7 @@ class Guessed(np.ndarray[Any, Any]):
             used = sum(k is not Ellipsis for k in key)
             if used > self.ndim:
                 self.want_rank(used)
+        self._check_cut(key if isinstance(key, tuple) else (key,))
         try:
             return super().__getitem__(key)
         except IndexError:
