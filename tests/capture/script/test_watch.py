@@ -61,7 +61,7 @@ def test_a_script_without_an_update_is_refused_with_its_line(monkeypatch: pytest
 
 
 def test_a_script_that_fills_the_host_ends_its_loops_early_and_is_refused_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "MOST", 0)
+    monkeypatch.setattr(watch, "MEMORY_LIMIT", 0)
     monkeypatch.setattr(watch, "_LOOK", 0.01)
     monkeypatch.delenv(watch.MEMORY, raising=False)
     guesses = Guesses()

@@ -41,13 +41,13 @@ def taken_out(tree: ast.Module, lines: Collection[int]) -> ast.Module:
         if not isinstance(node, ast.Call) or not any(node.lineno <= n <= (node.end_lineno or 0) for n in lines):
             continue
         if _WANTS.search(ast.unparse(node.func)):
-            node.args = [each if isinstance(each, ast.Starred) else _asked(each) for each in node.args]
+            node.args = [each if isinstance(each, ast.Starred) else _taken(each) for each in node.args]
     return ast.fix_missing_locations(tree)
 
 
-def _asked(value: ast.expr) -> ast.expr:
-    asked = ast.Call(func=ast.Name(id=SCALAR, ctx=ast.Load()), args=[value], keywords=[])
-    return ast.copy_location(asked, value)
+def _taken(value: ast.expr) -> ast.expr:
+    call = ast.Call(func=ast.Name(id=SCALAR, ctx=ast.Load()), args=[value], keywords=[])
+    return ast.copy_location(call, value)
 
 
 def scalar(value: Any) -> Any:

@@ -21,13 +21,13 @@ FIRST_UPDATE: Final[Seconds] = 270.0  # in which it must come, unless the user g
 _WAITING: Final = 0.03  # of the time that the processor works for a script which waits for something
 LIMIT: Final = "FORETELL_CAPTURE_LIMIT"
 MEMORY: Final = "FORETELL_CAPTURE_MEMORY"
-MOST: Final[Bytes] = 8 * GIB  # that a script may hold before its first update, where its data stand in
+MEMORY_LIMIT: Final[Bytes] = 8 * GIB  # that a script may hold before its first update, where its data stand in
 _LOOK: Final[Seconds] = 0.5
 _FROM_OTHERS: Final = tuple(f"multiprocessing{os.sep}{name}.py" for name in ("queues", "connection", "synchronize"))
 _STEPS: Final = 3
 
 
-def _held() -> Bytes:
+def _memory() -> Bytes:
     """What this process has of the machine's memory; 0 where the system does not say."""
     try:
         with open("/proc/self/statm", encoding="ascii") as file:
@@ -79,13 +79,13 @@ class Watch(threading.Thread):
 
     def _is_full(self) -> bool:
         """Whether data that stand in fill the host; a user who says how much it may take has it."""
-        return self._session.script.fake_data and MEMORY not in os.environ and _held() > MOST
+        return self._session.script.fake_data and MEMORY not in os.environ and _memory() > MEMORY_LIMIT
 
     def _refusal_of_data(self) -> str:
         where = self._where()
         doing = f" Line {where[1]} of {where[0]} is being run ({where[2]})." if where else ""
         return (
-            f"{self._session.script.path} has taken {_held() / GIB:.0f} GiB of this machine's memory before its first update, for data "
+            f"{self._session.script.path} has taken {_memory() / GIB:.0f} GiB of this machine's memory before its first update, for data "
             f"that stand in.{doing} Give it less data with its own arguments, after --, or set {MEMORY} to what it may take."
         )
 

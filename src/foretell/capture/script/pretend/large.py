@@ -21,7 +21,7 @@ from foretell.capture.as_gpu.patches import replace
 from foretell.capture.script.session import Session
 from foretell.units import Bytes, Seconds
 
-MOST: Final[Bytes] = 2**30  # of one tensor of data that stand in
+LIMIT: Final[Bytes] = 2**30  # of one tensor of data that stand in
 _MANY: Final = 1024  # samples of a batch: no step takes more, as a rule
 _FEW: Final = 2  # that show how large all of them are
 _ENOUGH, _LONG = 256, 3.0  # samples that are read in any case; seconds of the processor for the others
@@ -43,7 +43,7 @@ def install(session: Session) -> None:
 
 def made(session: Session, shape: Sequence[int], dtype: torch.dtype, make: Callable[[], torch.Tensor]) -> torch.Tensor:
     """What `make` makes, or a fake one where it would be too large."""
-    is_large = math.prod(shape) * dtype.itemsize > MOST
+    is_large = math.prod(shape) * dtype.itemsize > LIMIT
     return session.place.data(shape, dtype) if is_large else make()
 
 
@@ -51,7 +51,7 @@ def _batch(session: Session, data: Any, index: list[Any], collate: Callable[[lis
     samples: list[Any] = []
     began: Seconds = time.process_time()
     for at in index:
-        if len(samples) == _FEW and _bytes(samples[-1]) * len(index) > MOST:
+        if len(samples) == _FEW and _bytes(samples[-1]) * len(index) > LIMIT:
             return _grown(session, collate(samples), len(index))
         if len(samples) >= _ENOUGH and time.process_time() - began > _LONG:
             break

@@ -191,7 +191,7 @@ def words_of(frame: types.FrameType) -> tuple[str, ...]:
     return (*strings_in(frame.f_code), *_module_strings(frame.f_code.co_filename))
 
 
-def asked_for(frame: types.FrameType) -> list[str]:
+def names_looked_up(frame: types.FrameType) -> list[str]:
     """What the class, or the function, that asks looks up by a name that is written out, but in what it is given."""
     tree = _tree(frame.f_code.co_filename)
     for kind in (ast.ClassDef, ast.FunctionDef):

@@ -33,7 +33,7 @@ from foretell.capture.script.shapes import (
 from foretell.units import Bytes
 
 _FILLED: Final = 2**22  # numbers that are drawn, at most
-_MOST: Final[Bytes] = 2**30  # that arrays hold which are there at once,
+_LIMIT: Final[Bytes] = 2**30  # that arrays hold which are there at once,
 _LARGE: Final[Bytes] = 2**18  # and of one that counts
 CLASSES: Final = 10  # that whole numbers tell apart
 INSIDE: Final = ": "  # between a file and the name of an array in it
@@ -239,26 +239,26 @@ def reads_one_sample(frame: types.FrameType | None) -> bool:
 class Buffers:
     """Memory of arrays that are made up: once they hold much of it, large ones of a shape share what is never looked at."""
 
-    def __init__(self, most: Bytes = _MOST) -> None:
+    def __init__(self, most: Bytes = _LIMIT) -> None:
         self._most = most
-        self._held: Bytes = 0
+        self._in_use: Bytes = 0
         self._shared: dict[tuple[tuple[int, ...], np.dtype[Any]], Any] = {}
 
     def of(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         size = math.prod(shape) * dtype.itemsize
         if size < _LARGE:
             return _filled(shape, dtype)
-        if self._held + size > self._most:
+        if self._in_use + size > self._most:
             if (shape, dtype) not in self._shared:
                 self._shared[shape, dtype] = _filled(shape, dtype)
             return self._shared[shape, dtype]
         made = _filled(shape, dtype)
-        self._held += size
+        self._in_use += size
         weakref.finalize(made, self._give_back, size)
         return made
 
     def _give_back(self, size: Bytes) -> None:
-        self._held -= size
+        self._in_use -= size
 
 
 _BUFFERS: Final = Buffers()

@@ -37,7 +37,7 @@ def questions(path: str) -> str:
 def _paragraph(number: int, newer: bool) -> dict[str, Any]:
     words = [f"word{(number * _WORDS + i) % WORDS}" for i in range(_WORDS)]
     context = " ".join(words) + "."
-    asked = []
+    posed = []
     for i in range(_QUESTIONS):
         first = 7 * i + 2
         start = len(" ".join(words[:first])) + 1
@@ -47,5 +47,5 @@ def _paragraph(number: int, newer: bool) -> dict[str, Any]:
             "question": f"What comes after {words[first - 1]} and before {words[first + _ANSWER]}?",
             "answers": [answer],
         }
-        asked.append(one | {"is_impossible": False} if newer else one)
-    return {"context": context, "qas": asked}
+        posed.append(one | {"is_impossible": False} if newer else one)
+    return {"context": context, "qas": posed}

@@ -17,7 +17,7 @@ _NAMES: Final = re.compile(
     r"word_?map|word_?dict|\bstoi|\bitos|(^|_)dico($|_)|dictionary",
     re.IGNORECASE,
 )
-_LEAST, _MOST = 1_000, 500_000  # words of a vocabulary
+_FEWEST, _LARGEST = 1_000, 500_000  # words of a vocabulary
 _COUNTS: Final = re.compile(
     r"^(idx|n_?words|num_?words|n_?tokens|num_?tokens|size|vocab_?size|length|count)$", re.IGNORECASE
 )
@@ -32,8 +32,8 @@ def is_of_words(name: str) -> bool:
 def words_in(path: str) -> int:
     """How many words a file has: what its name says, where it does."""
     numbers = [int(number) for number in re.findall(r"(?<!\d)\d{4,6}(?!\d)", path.rpartition("/")[2])]
-    said = [number for number in numbers if _LEAST <= number <= _MOST and not 1900 <= number < 2100]  # a year
-    return said[-1] if said else COUNT
+    named = [number for number in numbers if _FEWEST <= number <= _LARGEST and not 1900 <= number < 2100]  # a year
+    return named[-1] if named else COUNT
 
 
 class PickledWords(dict[Any, Any]):

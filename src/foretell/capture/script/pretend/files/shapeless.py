@@ -11,7 +11,7 @@ import torch
 
 from foretell.capture.as_gpu.patches import replace
 from foretell.capture.script.pretend.files.arrays import Weights, known_array
-from foretell.capture.script.pretend.files.callers import asked_for, user_frame
+from foretell.capture.script.pretend.files.callers import names_looked_up, user_frame
 from foretell.capture.script.pretend.files.guessed import INSIDE, Name, guessed, names
 from foretell.capture.script.pretend.files.taken import unpacked
 from foretell.capture.script.pretend.files.unknown import Document
@@ -61,7 +61,7 @@ class Unshaped:
     def keys(self) -> list[Name]:
         """Those that its reader asks for by name; else as many as an archive may have."""
         frame = user_frame()
-        return [Name(name) for name in asked_for(frame)] or names() if frame else names()
+        return [Name(name) for name in names_looked_up(frame)] or names() if frame else names()
 
     @property
     def files(self) -> list[Name]:
