@@ -54,10 +54,11 @@ def test_a_bar_of_progress_trains_nothing_and_a_generator_has_no_end(tmp_path: P
     path.write_text(
         "def prepare(rows, pbar):\n    for row in rows:\n        pbar.update(1)\n"
         "def play(env):\n    while True:\n        yield env\n"
+        "def copy(rows, to_update, pretrained):\n    for i in rows:\n        to_update[i] = pretrained[i]\n"
         "def learn(rows, pbar, net):\n    for row in rows:\n        pbar.update(1)\n        net.update(row)\n"
     )
     tree_of(str(path))
-    assert [list(around(str(path), line)) for line in (3, 6, 9)] == [[(str(path), 2)], [], []]
+    assert [list(around(str(path), line)) for line in (3, 6, 9, 12)] == [[(str(path), 2)], [], [(str(path), 8)], []]
 
 
 def test_a_look_does_not_parse(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ _LOOKS: Final = 60  # the last ones, that count
 _OFTEN: Final = 0.5  # of them, in which a loop was under way
 _FEWEST, _LONGEST = 64, 3.0  # rounds that a loop has in any case; seconds of the processor, after which it ends
 _FEWEST_OF_LONG, _LONG = 4, 12.0  # the same of one whose rounds are long themselves, as of loops in a loop
-_TRAINS: Final = re.compile(r"train|learn|backward|optim|updat|\.step\(|\.fit\(|loss", re.IGNORECASE)
+_TRAINS: Final = re.compile(r"(?<!pre)train|learn|backward|optim|updat\w*\(|\.step\(|\.fit\(|loss", re.IGNORECASE)
 _PROGRESS: Final = re.compile(r"\b\w*(bar|progress|tqdm)\w*\.update\(", re.IGNORECASE)  # is only shown
 
 
