@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console, Group
@@ -263,3 +264,25 @@ def test_what_each_layer_makes_anew_is_no_batch() -> None:
     shapes = [(4, 168, 137), *[(137, 137)] * 10, (137,), (4, 137)]
     sources = tuple(Source(shape=shape, is_integer=False, kind="arrived") for shape in shapes)
     assert batch_of(Consumed(sources=sources, ends=(4,), batches=(), lengths=(), sequences=()), ()).samples == 4
+
+
+def test_a_text_that_lies_on_the_device_is_cut_time_first() -> None:
+    """And states that recurrent layers begin with are (layers, batch, numbers): their first side is no batch."""
+    text = Source(shape=(70, 20), is_integer=True, kind="resident")
+    state = Source(shape=(1, 20, 1150), is_integer=False, kind="resident")
+    found = batch_of(
+        Consumed(sources=(text, state, state), ends=(69, 70, 1400), batches=(20,), lengths=(70,), sequences=()), ()
+    )
+    assert (found.samples, found.doubt) == (20, "")
+    frames = Source(shape=(61, 67), is_integer=False, kind="arrived")
+    state = Source(shape=(4, 1, 128), is_integer=False, kind="arrived")
+    found = batch_of(Consumed(sources=(frames, state, state), ends=(1,), batches=(1,), lengths=(61,), sequences=()), ())
+    assert found.samples == 1
+
+
+def test_a_batch_that_layers_contradict_is_said_to_be_taken() -> None:
+    frames = Source(shape=(61, 67), is_integer=False, kind="arrived")
+    of: dict[str, Any] = {"sources": (frames,), "ends": (), "lengths": (7,), "sequences": ()}
+    assert batch_of(Consumed(**of, batches=(32,)), ()).doubt == "Recurrent layers or attention have 32."
+    assert batch_of(Consumed(**of, batches=(61,)), ()).doubt == batch_of(Consumed(**of, batches=(122,)), ()).doubt == ""
+    assert batch_of(Consumed(**of, batches=()), ()).doubt == ""

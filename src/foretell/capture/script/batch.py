@@ -108,7 +108,10 @@ def _by_shapes(consumed: Consumed) -> Batch:
     sources = arrived or resident or list(consumed.sources)
     if not sources:
         return _batch(consumed, None, "no input of the losses is known")
-    if (turned := _time_first(sources, consumed)) is not None:
+    lies = (
+        [] if any(s.kind != "resident" for s in consumed.sources) else consumed.sources
+    )  # a text, which a step looks at
+    if (turned := _time_first((*sources, *lies), consumed)) is not None:
         return _batch(consumed, turned, f"its sequences are {turned} side by side, time first")
     votes = _votes(sources, consumed)
     best, second = [*sorted(votes, key=lambda n: -votes[n]), None][:2]
@@ -120,6 +123,8 @@ def _by_shapes(consumed: Consumed) -> Batch:
         doubt = "All of it lies on the device before the step: a whole data set or graph, perhaps."
     elif second is not None and votes[second] >= _CLOSE * votes[best]:
         doubt = f"It may be {second}, which other inputs have."
+    elif others := _of_layers(best, consumed):
+        doubt = f"Recurrent layers or attention have {', '.join(map(str, others))}."
     return _batch(consumed, best, "the leading size of what its losses are computed from", doubt)
 
 
@@ -140,12 +145,27 @@ def _votes(sources: Sequence[Source], consumed: Consumed) -> Mapping[int, float]
             continue
         edges = measured and source.is_integer and len(source.shape) == 2 and source.samples == 2  # of a graph
         weight = 0.25 if edges else 1.0 if len(source.shape) > 1 else 0.5
-        votes[source.samples] = votes.get(source.samples, 0.0) + weight
+        samples = _samples_of(source, consumed)
+        votes[samples] = votes.get(samples, 0.0) + weight
     exact = [samples for samples in votes if samples in consumed.ends]
     parts = [n for n in votes if n > 1 and votes[n] >= 0.5 and any(end and end % n == 0 for end in consumed.ends)]
     for samples in exact or parts:
         votes[samples] += _OF_THE_LOSS
     return votes
+
+
+def _of_layers(samples: int, consumed: Consumed) -> list[int]:
+    """Batches of layers that say which side is theirs, where none of them is made of that many samples."""
+    others = [n for n in consumed.batches if n != samples]
+    agree = samples in consumed.batches or any(n % samples == 0 and samples > 1 for n in others)
+    return [] if agree else sorted(others)
+
+
+def _samples_of(source: Source, consumed: Consumed) -> int:
+    """Of a state that recurrent layers begin with, (layers, batch, numbers), the second side, as the layers have it."""
+    is_state = len(source.shape) == 3 and not source.is_integer and source.shape[1] in consumed.batches
+    of_batch = is_state and source.shape[0] not in (*consumed.batches, *consumed.lengths)
+    return source.shape[1] if of_batch else source.samples
 
 
 def _time_first(sources: Sequence[Source], consumed: Consumed) -> int | None:
