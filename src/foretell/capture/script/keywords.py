@@ -18,7 +18,7 @@ from foretell.capture.script.unread import frames_in
 
 LEFT_OUT: Final = "keywords that libraries do not take any more"  # what the guess about them is called
 _KEYWORD: Final = re.compile(r"^([\w.]+)\(\) got an unexpected keyword argument '(\w+)'")
-_MOST: Final = 8  # keywords
+_KEYWORDS: Final = 8  # that are left out of one script
 
 
 def keywords_left_out(ended: Ended, guesses: Guesses) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def keywords_left_out(ended: Ended, guesses: Guesses) -> dict[str, Any]:
     """
     found = _KEYWORD.match(str(ended.error)) if isinstance(ended.error, TypeError) else None
     known: list[list[str]] = guesses.known.get(LEFT_OUT, [])
-    if found is None or not ended.script.fake_data or len(known) >= _MOST:
+    if found is None or not ended.script.fake_data or len(known) >= _KEYWORDS:
         return {}
     own = [
         at for at in frames_in(ended.error) if not at[0].f_code.co_filename.startswith(OWN)
