@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from itertools import groupby
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from foretell.graph import Graph
 from foretell.program import Role
@@ -23,6 +23,9 @@ from foretell.units import Seconds
 __all__ = ["Durations", "Floats", "simulate"]
 
 
+_REMEMBERED: Final = 256  # steps of a role, which are a few numbers each
+
+
 class _Run(NamedTuple):
     """Ops of a step that are run on end."""
 
@@ -33,7 +36,22 @@ class _Run(NamedTuple):
 
 
 def simulate(role: Role, durations: Durations, *, draw: bool = True) -> Timeline:
-    """One step of a rank; undrawn, its spans and its critical path are left out."""
+    """One step of a rank; undrawn, its spans and its critical path are left out.
+
+    Undrawn ones are remembered: most of those that say how sure a step is are the same under other conditions.
+    """
+    if draw:
+        return _simulate(role, durations, draw=True)
+    known: dict[bytes, Timeline] = role.found.setdefault("simulated", {})
+    digest = durations.digest
+    if (found := known.get(digest)) is None:
+        if len(known) >= _REMEMBERED:
+            known.clear()
+        found = known[digest] = _simulate(role, durations, draw=False)
+    return found
+
+
+def _simulate(role: Role, durations: Durations, *, draw: bool) -> Timeline:
     rank, runs = Rank(role, durations), role.graph.remember("runs", lambda: _runs(role.graph))
     makespan = _run_step(rank, runs, "segments" if draw else "nothing")
     path = critical_path(rank) if draw else None
