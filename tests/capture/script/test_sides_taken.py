@@ -7,8 +7,8 @@ import sys
 import pytest
 
 import foretell
-from foretell.capture.script.meant import sides_said
-from foretell.capture.script.pretend.files.sizes import PICTURE
+from foretell.capture.script.meant import sides_named
+from foretell.capture.script.shapes import PICTURE
 from tests.capture.script.conftest import Write
 
 # Two scales that a layer sees side by side: no product of two sides says how large the pictures are.
@@ -110,7 +110,7 @@ def test_views_that_no_name_tells_to_be_pictures_are_as_large_as_the_net_asserts
 
 def test_settings_say_sides_in_pairs_in_one_another_and_those_of_patches_last() -> None:
     config = {"patch_size": 48, "data": {"img_height": 64, "img_width": 320}, "model": {"input_size": [3, 80, 96]}}
-    assert list(sides_said(sys._getframe()))[:3] == [(64, 320), (80, 96), (48, 48)]
+    assert list(sides_named(sys._getframe()))[:3] == [(64, 320), (80, 96), (48, 48)]
     del config
     height, width = PICTURE[1], PICTURE[0]  # of a picture that stands in, as a function takes it apart
-    assert (height, width) not in list(sides_said(sys._getframe()))
+    assert (height, width) not in list(sides_named(sys._getframe()))

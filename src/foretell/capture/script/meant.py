@@ -52,10 +52,10 @@ def classes_meant(frame: types.FrameType | None) -> int | None:
 
 def sides_meant(frame: types.FrameType | None) -> tuple[int, int] | None:
     """Height and width of pictures that a setting names."""
-    return next(sides_said(frame), None)
+    return next(sides_named(frame), None)
 
 
-def sides_said(frame: types.FrameType | None) -> Iterator[tuple[int, int]]:
+def sides_named(frame: types.FrameType | None) -> Iterator[tuple[int, int]]:
     """Every height and width that settings name, the innermost function's first; of patches last."""
     patches: list[tuple[int, int]] = []
     while frame is not None:

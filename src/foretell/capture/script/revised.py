@@ -13,7 +13,7 @@ from foretell.capture.script.asserted_extents import asserted_extents
 from foretell.capture.script.batches import batches_wanted, batches_wanted_soon, refused_batches, refused_made_batches
 from foretell.capture.script.broken import broken
 from foretell.capture.script.ended import Ended
-from foretell.capture.script.guesses import Guesses
+from foretell.capture.script.guesses import FIRST_OF_ONE, Guesses
 from foretell.capture.script.keywords import keywords_left_out
 from foretell.capture.script.misread import (
     arrays_of_other_sides,
@@ -36,7 +36,6 @@ from foretell.capture.script.unread import frames_in, unread
 
 _NAMES: Final = 2048  # of a table, that are used
 _RANKS: Final = (2, 3, 1, 4)  # of arrays, those that most have first
-FIRST_OF_ONE: Final = "a tensor of one number has a first element"  # as it had when the script was written
 _Shown = dict[str, Any]
 
 

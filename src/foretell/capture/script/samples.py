@@ -17,7 +17,7 @@ from foretell.capture.script.unread import frames_in
 
 SAMPLES: Final = "samples of data sets that have too few"  # what the guess about them is called
 LENGTHS: Final = "samples that loaders have found"  # by data set
-MOST: Final = 2**22
+LARGEST: Final = 2**22
 _TIMES: Final = 64  # as many, where nothing says how many there must be
 # A trainer that looks at something every so many batches, of which there are fewer.
 _INTERVAL: Final = re.compile(r"\((\d+)\) must be less than or equal to [^()]*batches \((\d+)\)")
@@ -31,7 +31,7 @@ def samples_wanted(ended: Ended, guesses: Guesses) -> dict[str, Any]:
     if split := _split(ended.error):
         return {SAMPLES: {**guesses.known.get(SAMPLES, {}), **split}}
     times, found = _times(ended.error), guesses.made.get(LENGTHS, {})
-    more = {name: min(count * times, MOST) for name, count in found.items()} if times > 1 else {}
+    more = {name: min(count * times, LARGEST) for name, count in found.items()} if times > 1 else {}
     return {SAMPLES: {**guesses.known.get(SAMPLES, {}), **more}} if more else {}
 
 

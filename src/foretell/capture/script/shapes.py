@@ -19,6 +19,7 @@ PRIMES: Final = (61, 67, 71, 73, 79, 83, 89, 97, 101, 103, 107, 109, 113, 127, 1
 LARGER: Final = dict(zip(PRIMES, (
     251, 269, 283, 293, 317, 331, 353, 389, 401, 409, 431, 433, 449, 509, 521, 547, 557, 593, 601, 631,
 ), strict=True))  # fmt: skip
+PICTURE: Final = (500, 375)  # width and height of most of ImageNet
 FRAMES: Final = 400  # of a sound's spectrum, and of curves along it
 ARRAY: Final = "array "  # what a guess about one begins with
 _SPLITS: Final = re.compile(r"train(ing)?|val(id(ation)?)?|test(ing)?|dev|trn|tst|eval", re.IGNORECASE)

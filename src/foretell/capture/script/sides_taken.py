@@ -1,4 +1,4 @@
-"""Pictures whose sides were made up, and that a net refuses: the net itself is asked which sides it takes."""
+"""Pictures whose sides were made up, and that a net refuses: the net itself tells which sides it takes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ from torch.utils import _pytree as pytree
 
 from foretell.capture.script.ended import Ended
 from foretell.capture.script.guesses import Guesses
-from foretell.capture.script.meant import SIDES, sides_said
-from foretell.capture.script.pretend.files.sizes import PICTURE
-from foretell.capture.script.shapes import ARRAY, is_made_up
+from foretell.capture.script.meant import SIDES, sides_named
+from foretell.capture.script.shapes import ARRAY, PICTURE, is_made_up
 from foretell.capture.script.unread import frames_in, is_of_data
 from foretell.units import Seconds
 
-TAKEN: Final = "sides that a net takes"  # what is known once a net was asked
-_LONGEST: Final[Seconds] = 12.0  # of the processor, that a net and its parts are asked
+TAKEN: Final = "sides that a net takes"  # what is known once a net has told
+_LONGEST: Final[Seconds] = 12.0  # of the processor, that a net and its parts are tried
 _CHANNELS: Final = (3, 1)  # of pictures of which nothing says them
 _COLOURED: Final = (1, 3, 4, 6)  # channels of pictures, and of two of them on each other
 # Sides that nets are made for, those that most have first; then height and width of those that are not square.
@@ -75,9 +74,9 @@ def pictures_that_a_net_takes(ended: Ended, guesses: Guesses) -> dict[str, Any]:
     parts = [
         call for call in calls[1:] if not type(call.net).__module__.startswith("torch.")
     ]  # a layer takes any sides
-    asked = calls[:1] + parts[-1:]
-    for call in asked:
-        for group, wanted in _taken(call, ended.error, _LONGEST / len(asked)):
+    tried = calls[:1] + parts[-1:]
+    for call in tried:
+        for group, wanted in _taken(call, ended.error, _LONGEST / len(tried)):
             shown = _revised(guesses, group, wanted)
             is_new = all(guesses.is_new(what, made) for what, made in shown.items())
             return {TAKEN: True, **shown} if is_new else {}
@@ -85,7 +84,7 @@ def pictures_that_a_net_takes(ended: Ended, guesses: Guesses) -> dict[str, Any]:
 
 
 def _taken(call: _Call, error: BaseException, longest: Seconds) -> Iterator[tuple[frozenset[_Picture], _Picture]]:
-    """What a net takes of which of its pictures, one after another, for as long as it may be asked."""
+    """What a net takes of which of its pictures, one after another, for so long."""
     began = time.process_time()
     for group in call.groups():
         channels = _CHANNELS if any(is_made_up(picture[0]) for picture in group) else (0,)
@@ -98,7 +97,7 @@ def _taken(call: _Call, error: BaseException, longest: Seconds) -> Iterator[tupl
 
 def _candidates(error: BaseException, group: frozenset[_Picture]) -> Iterator[_Sides]:
     """What the script says; then, where it cuts nothing out of pictures, what is as near as most nets can halve; what is usual."""
-    yield from sides_said(frames_in(error)[-1][0])
+    yield from sides_named(frames_in(error)[-1][0])
     if any(picture[1:] == (PICTURE[1], PICTURE[0]) for picture in group):
         yield _NEAR
     yield from ((side, side) for side in _USUAL)

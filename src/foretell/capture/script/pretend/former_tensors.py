@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from torch.optim import lr_scheduler
 
 from foretell.capture.as_gpu.patches import replace
-from foretell.capture.script.revised import FIRST_OF_ONE
+from foretell.capture.script.guesses import FIRST_OF_ONE
 from foretell.capture.script.session import Session
 
 _BY_MASK: Final = ("masked_fill", "masked_fill_", "masked_select", "masked_scatter", "masked_scatter_")

@@ -25,12 +25,11 @@ from foretell.capture.script.ended import shown
 from foretell.capture.script.going_on import Place, changed
 from foretell.capture.script.pretend.files.guessed import guessed, reads_one_sample
 from foretell.capture.script.pretend.files.line_parts import Line, Word
-from foretell.capture.script.pretend.files.sizes import PICTURE
 from foretell.capture.script.pretend.files.unknown import Document, Record, value_of
 from foretell.capture.script.pretend.nothing import Nothing
 from foretell.capture.script.session import Session
 from foretell.capture.script.set_aside import SET_ASIDE
-from foretell.capture.script.shapes import is_made_up
+from foretell.capture.script.shapes import PICTURE, is_made_up
 from foretell.capture.script.unread import GOES_ON, is_of_data
 
 _ROWS: Final = 2048

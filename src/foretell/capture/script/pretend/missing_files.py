@@ -17,10 +17,10 @@ from foretell.capture.script.pretend.files import (
 )
 from foretell.capture.script.pretend.files.contents import Contents
 from foretell.capture.script.pretend.files.line_parts import WORDS
-from foretell.capture.script.pretend.files.sizes import PICTURE
 from foretell.capture.script.pretend.files.tree import MissingFolders
 from foretell.capture.script.pretend.reading import Note, or_else, or_else_offline
 from foretell.capture.script.session import Session
+from foretell.capture.script.shapes import PICTURE
 
 __all__ = ["PICTURE", "WORDS", "Note", "install", "or_else", "or_else_offline"]
 

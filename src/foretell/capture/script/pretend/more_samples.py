@@ -17,7 +17,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from foretell.capture.as_gpu.patches import replace
 from foretell.capture.script.batches import class_name, name_of
-from foretell.capture.script.samples import LENGTHS, MOST, SAMPLES
+from foretell.capture.script.samples import LARGEST, LENGTHS, SAMPLES
 from foretell.capture.script.session import Session
 
 _FULL: Final = 3  # batches, before the step that is recorded has come
@@ -90,6 +90,6 @@ def _look(session: Session, loader: Any, data: Any, name: str) -> None:
     if not session.findings.stand_ins or not isinstance(batch, int) or turn <= 0 or name in known:
         return
     full = _FULL if isinstance(loader.sampler, _AT_RANDOM) else 1
-    if turn < full * batch and have < MOST:
-        more = min(have * math.ceil(_MORE * batch / turn), MOST)
+    if turn < full * batch and have < LARGEST:
+        more = min(have * math.ceil(_MORE * batch / turn), LARGEST)
         session.guesses.contradict(SAMPLES, {**known, name: more})

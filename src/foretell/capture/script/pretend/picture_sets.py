@@ -15,8 +15,8 @@ from foretell.capture.as_gpu.patches import replace
 from foretell.capture.script.imports import once_imported
 from foretell.capture.script.meant import classes_meant
 from foretell.capture.script.pretend import overlay
-from foretell.capture.script.pretend.files.sizes import PICTURE
 from foretell.capture.script.session import Session
+from foretell.capture.script.shapes import PICTURE
 
 _FOLDER_ROWS: Final = 2**16  # of a folder of pictures that nobody knows
 _FOLDER_CLASSES: Final = 1000

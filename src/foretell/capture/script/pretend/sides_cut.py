@@ -25,9 +25,9 @@ def sides_cut(data: Any) -> _Sides | None:
     """Height and width, by the transforms that a data set holds, else by the numbers that its class, or its file, cuts with."""
     while isinstance(data, Subset | ConcatDataset):
         data = data.dataset if isinstance(data, Subset) else next(iter(data.datasets), None)
-    held = [sides for value in list(getattr(data, "__dict__", {}).values()) for sides in _of_transform(value, _DEPTH)]
-    if held:
-        return held[-1]
+    cut_to = [sides for value in list(getattr(data, "__dict__", {}).values()) for sides in _of_transform(value, _DEPTH)]
+    if cut_to:
+        return cut_to[-1]
     written = [*_of_class(type(data))]
     return written[-1] if written else None
 

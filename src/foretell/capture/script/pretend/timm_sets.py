@@ -10,10 +10,10 @@ from typing import Any
 from foretell.capture.as_gpu.patches import replace
 from foretell.capture.script.imports import once_imported
 from foretell.capture.script.pretend import overlay
-from foretell.capture.script.pretend.files.sizes import PICTURE
 from foretell.capture.script.pretend.picture_sets import folder_classes, folder_rows
 from foretell.capture.script.pretend.sets.columns import png
 from foretell.capture.script.session import Session
+from foretell.capture.script.shapes import PICTURE
 
 
 class Reader:

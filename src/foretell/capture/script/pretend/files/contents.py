@@ -36,12 +36,13 @@ from foretell.capture.script.pretend.files.known_texts import known_text
 from foretell.capture.script.pretend.files.line_parts import WORDS, are_names
 from foretell.capture.script.pretend.files.packed import FLOWS, IDX, PRIZE, digits, packer_of, times_of
 from foretell.capture.script.pretend.files.pickled_words import PickledWords, is_of_words, words_in
-from foretell.capture.script.pretend.files.sizes import PICTURE, is_grey, size_of
+from foretell.capture.script.pretend.files.sizes import is_grey, size_of
 from foretell.capture.script.pretend.files.unknown import ROWS, Document
 from foretell.capture.script.pretend.files.vocabularies import is_vocabulary, vocabulary
 from foretell.capture.script.pretend.reading import or_else
 from foretell.capture.script.prose import TABLE, TEXT
 from foretell.capture.script.session import Session
+from foretell.capture.script.shapes import PICTURE
 
 RATE: Final = 16_000  # of a sound, each second
 SECONDS: Final = 4

@@ -14,9 +14,10 @@ from foretell.capture.as_gpu.patches import replace
 from foretell.capture.script.imports import once_imported
 from foretell.capture.script.pretend import overlay
 from foretell.capture.script.pretend.files.painted import painted
-from foretell.capture.script.pretend.files.sizes import PICTURE, is_grey, size_of
+from foretell.capture.script.pretend.files.sizes import is_grey, size_of
 from foretell.capture.script.pretend.reading import or_else
 from foretell.capture.script.session import Session
+from foretell.capture.script.shapes import PICTURE
 
 _WIDTH, _HEIGHT = PICTURE
 _FRAMES: Final = 64  # of a video

@@ -9,8 +9,8 @@ from typing import Final
 from foretell.capture.script.guesses import Guesses
 from foretell.capture.script.meant import SIDES
 from foretell.capture.script.pretend.files import kinds
+from foretell.capture.script.shapes import PICTURE
 
-PICTURE: Final = (500, 375)  # width and height of most of ImageNet
 _NEAR: Final = 3  # parts of a picture's path, of which each may say how large it is
 _KNOWN: Final = (
     (re.compile(r"depths_raw"), (1600, 1200)), (re.compile(r"depth_(map|visual)_\d{4}\."), (160, 128)),  # DTU for MVSNet

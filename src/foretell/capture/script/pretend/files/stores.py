@@ -17,9 +17,8 @@ from foretell.capture.script.pretend.files.callers import user_frame
 from foretell.capture.script.pretend.files.contents import picture
 from foretell.capture.script.pretend.files.guessed import INSIDE, guessed
 from foretell.capture.script.pretend.files.packed_rows import Packed, Row
-from foretell.capture.script.pretend.files.sizes import PICTURE
 from foretell.capture.script.session import Session
-from foretell.capture.script.shapes import ROWS
+from foretell.capture.script.shapes import PICTURE, ROWS
 
 _SAMPLES: Final = 2048
 _CLASSES: Final = 80  # of COCO, whose numbers go to 90
