@@ -9,7 +9,7 @@ import pytest
 import foretell
 from foretell.errors import InputError
 from foretell.forecasting.question import on_cluster
-from foretell.sources.launch import read_launch
+from foretell.sources.launch import is_launch_line, read_launch
 
 LINES = [
     ("torchrun --nproc-per-node 8 train.py --lr 1e-4", "train.py", ["--lr", "1e-4"], 8, 1),
@@ -64,6 +64,28 @@ def test_a_line_says_script_arguments_and_processes(
 def test_what_is_no_launch_line_is_refused_with_a_way_out(line: str, why: str) -> None:
     with pytest.raises(InputError, match=why):
         foretell.Script.from_launch(line)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_line"),
+    [
+        ("torchrun --nproc-per-node 8 train.py", True),
+        ("CUDA_VISIBLE_DEVICES=0 python train.py", True),
+        ("train.py --lr 1", True),
+        ("bash scripts/train.sh", True),
+        ("train.py", False),
+        ("hf/gpt2", False),
+        ("my scripts/train.py", False),
+        ("my old.py train.py", False),
+    ],
+)
+def test_what_begins_as_a_launch_line(
+    text: str, is_line: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert is_launch_line(text) is is_line
+    (tmp_path / "train.py --lr 1").touch()
+    assert not is_launch_line("train.py --lr 1"), "a file of that name"
 
 
 def test_a_script_of_a_line_is_written_and_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

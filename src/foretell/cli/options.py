@@ -181,7 +181,10 @@ def source_or_launch(
 ) -> tuple[str, Script | None]:
     """SOURCE, and the script that it is or that a launch line starts, which has all that goes with SOURCE."""
     import foretell
+    from foretell.sources.launch import is_launch_line
 
+    if launch is None and source is not None and is_launch_line(source):
+        launch, source = source, None
     if launch is None and source is None:
         raise InputError("SOURCE is missing. Give a script, a name or a file, or --launch 'torchrun … train.py …'.")
     if launch is None:

@@ -171,6 +171,8 @@ def test_verbs_take_launch_lines(script: Write) -> None:
     shown = call(cli.app, ["inspect", "--launch", "torchrun --nproc-per-node 2 train.py", "--json", "--no-cache"])
     assert shown.exit_code == 0, shown.output
     assert "Linear" in shown.stdout or "aten" in shown.stdout
+    pasted = call(cli.app, ["inspect", "torchrun --nproc-per-node 2 train.py", "--json", "--no-cache"])
+    assert pasted.stdout == shown.stdout, "a line is one without --launch too"
     for verb in (["scale", "--on", "h100-sxm", "--up-to", "2"], ["plan"], ["inspect"]):
         both = call(cli.app, [*verb, "train.py", "--launch", "torchrun train.py"])
         assert "Leave out SOURCE" in both.output + str(both.exception)

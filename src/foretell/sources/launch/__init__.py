@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, Literal
 
 from foretell.errors import SourceError
@@ -78,6 +79,14 @@ def read_launch(line: str) -> Launch:
     if launch.per_node is None:
         launch.per_node = _visible(launch.environment)
     return launch
+
+
+def is_launch_line(text: str) -> bool:
+    """Whether several words begin as a line that starts a training does; a file may have a space in its name."""
+    first, _, rest = text.strip().partition(" ")
+    program = first.rpartition("/")[2]
+    starts = program.endswith(".py") or program.startswith("python") or program in (*_READERS, *_ELSE, *_PLAIN)
+    return bool(rest) and (starts or "=" in first) and not Path(text).exists()
 
 
 def _read(launch: Launch, words: list[str]) -> None:
