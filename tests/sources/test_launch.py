@@ -50,7 +50,7 @@ def test_a_line_says_script_arguments_and_processes(
         ("", "starts nothing"),
         ("cd examples && python train.py", "several commands"),
         ("tune run full_finetune --config x", "THE_CONFIG.yaml"),
-        ("bash train.sh", "the line in the file"),
+        ("bash missing.sh", "cannot be read"),
         ("python -c 'print(1)'", "runs no file"),
         ("torchrun --nproc-per-node $NO_SUCH_COUNT train.py", "Write it out"),
         ("torchrun --nproc-per-node", "lacks its value"),
@@ -64,6 +64,28 @@ def test_a_line_says_script_arguments_and_processes(
 def test_what_is_no_launch_line_is_refused_with_a_way_out(line: str, why: str) -> None:
     with pytest.raises(InputError, match=why):
         foretell.Script.from_launch(line)
+
+
+def test_a_script_of_the_shell_is_read_for_what_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("run.sh").write_text(
+        "#!/bin/bash\nset -e\nexport KIND=small\nGPUS=${GPUS:-4}\nmkdir -p out\nDATA=$1\n"
+        "CUDA_VISIBLE_DEVICES=0,1 torchrun --nproc_per_node=$GPUS \\\n  train.py --data $DATA --name run-$(date +%s) | tee log\n"
+    )
+    for line, count in (("bash run.sh imagenet", 4), ("GPUS=2 sh -x ./run.sh imagenet", 2), ("./run.sh imagenet", 4)):
+        found = read_launch(line)
+        assert (found.path, found.processes, found.launcher) == ("train.py", count, "torchrun")
+        assert found.arguments == ["--data", "imagenet", "--name", "run-unknown"]
+        assert found.environment["KIND"] == "small"
+    Path("count.sh").write_text("torchrun --nproc_per_node=$(nvidia-smi -L | wc -l) train.py")
+    assert read_launch("bash count.sh").processes is None, "one for each device"
+    for text, why in (
+        ("python a.py\npython b.py", "several programs: a.py, b.py"),
+        ("echo hello", "no Python program"),
+    ):
+        Path("other.sh").write_text(text)
+        with pytest.raises(InputError, match=why):
+            read_launch("bash other.sh")
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Final, Literal
 
 from foretell.errors import SourceError
+from foretell.limits import read_bytes
+from foretell.sources.configs.shell import programs_of
 from foretell.sources.launch.accelerate import environment_of, file_of
 from foretell.sources.launch.words import count_of, take_assignments, take_options, words_of
 
@@ -37,6 +39,8 @@ _MPIRUN_FLAGS: Final = (
     "report-bindings",
 )
 _PYTHON_FLAGS: Final = ("u", "O", "OO", "B", "b", "E", "I", "i", "P", "q", "s", "S", "v", "d")
+_SHELL_FLAGS: Final = ("e", "x", "u", "ex", "eux", "l", "i", "v")
+_DEEPEST: Final = 8
 _PLAIN: Final = ("nohup", "time", "exec", "sudo", "stdbuf", "ipdb3", "pdb")
 _ELSE: Final = {
     "tune": "torchtune's recipes are configurations: foretell predict THE_CONFIG.yaml, or give the recipe's file: --launch "
@@ -44,8 +48,6 @@ _ELSE: Final = {
     "axolotl": "Give its configuration: foretell predict THE_CONFIG.yaml.",
     "llamafactory-cli": "Give its configuration: foretell predict THE_CONFIG.yaml.",
     "sbatch": "Give the line in the file that starts the training, such as 'srun python train.py …'.",
-    "bash": "Give the line in the file that starts the training, such as 'torchrun … train.py …'.",
-    "sh": "Give the line in the file that starts the training, such as 'torchrun … train.py …'.",
     "docker": "Give what runs in the container, such as 'torchrun … train.py …'.",
 }  # fmt: skip
 _FORM: Final = (
@@ -65,6 +67,7 @@ class Launch:
     launcher: Launcher = "python"
     per_node: int | None = None  # processes; None: one for each device
     nodes: int | None = None
+    shells: int = 0  # scripts of the shell that start each other
 
     @property
     def processes(self) -> int | None:
@@ -108,6 +111,8 @@ def _read(launch: Launch, words: list[str]) -> None:
     elif first.startswith("python"):
         words.pop(0)
         _read_python(launch, words)
+    elif first.endswith(".sh"):
+        _read_shell(launch, words)
     else:
         _take_program(launch, words, module=False)
 
@@ -145,6 +150,29 @@ def _read_python(launch: Launch, words: list[str]) -> None:
         elif word.lstrip("-") not in _PYTHON_FLAGS and not word.startswith(("-W", "-X")):
             raise SourceError(f"python {word} in the launch line runs no file. {_FORM}")
     _take_program(launch, words, module=False)
+
+
+def _read_shell(launch: Launch, words: list[str]) -> None:
+    """A script of the shell, which is read and not run: the one program that it starts."""
+    take_options(words, _SHELL_FLAGS, "bash")
+    if not words:
+        raise SourceError(f"the launch line names no script. {_FORM}")
+    path, given = Path(words[0]), words[1:]
+    launch.shells += 1
+    if launch.shells > _DEEPEST:
+        raise SourceError(f"{path} and other scripts start each other. Give the line in it that starts the training.")
+    try:
+        text = read_bytes(path, "bytes of a configuration").decode()
+    except (OSError, ValueError) as error:
+        raise SourceError(
+            f"the launch line starts {words[0]}, which cannot be read: {error}. Correct its path."
+        ) from None
+    programs = programs_of(text, path.parent, given, launch.environment)
+    if len(named := dict.fromkeys(each.program for each in programs)) != 1:
+        several = f"several programs: {', '.join(named)}" if named else "no Python program that can be told"
+        raise SourceError(f"{words[0]} starts {several}. Give the line in it that starts the training.")
+    launch.environment |= programs[0].environment
+    _read(launch, list(programs[0].words))
 
 
 def _read_torchrun(launch: Launch, words: list[str]) -> None:
@@ -255,6 +283,7 @@ def _visible(environment: dict[str, str]) -> int | None:
 
 
 _READERS: Final[dict[str, Callable[[Launch, list[str]], None]]] = {
+    "bash": _read_shell, "sh": _read_shell,
     "torchrun": _read_torchrun, "deepspeed": _read_deepspeed, "accelerate": _read_accelerate, "srun": _read_srun,
     "accelerate-launch": _read_accelerate, "composer": _read_composer, "fabric": _read_fabric, "lightning": _read_fabric,
     "mpirun": _read_mpirun, "mpiexec": _read_mpirun, "horovodrun": _read_mpirun,

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from foretell.sources.configs.shell.launch import Arguments, arguments
+from foretell.sources.configs.shell.launch import Arguments, Started, arguments, programs_of
 
-__all__ = ["Arguments", "arguments"]
+__all__ = ["Arguments", "Started", "arguments", "programs_of"]

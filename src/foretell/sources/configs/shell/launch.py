@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +27,8 @@ _LAUNCHING_MODULES: Final = (
 _SHOWING: Final = ("printf", "mkdir", "cd", "rm", "cp", "mv", "set", "ls", "pip", "wget", "curl", "sleep", "kill")
 _NUMBER: Final = re.compile(r"-?\.?[0-9].*")
 _PLAIN: Final = re.compile(r"[\w.+-]{1,32}")
+_COUNTED: Final = re.compile(rf"--?(nproc[_-]per[_-]node|num[_-]processes|num[_-]gpus)={UNKNOWN}")  # by a command
+_ITS_FOLDER: Final = re.compile(r"""\$\(\s*dirname\s+"?\$(0|BASH_SOURCE|\{0\}|\{BASH_SOURCE(\[0\])?\})"?\s*\)""")
 _MOST_BYTES: Final = "bytes of a configuration"
 
 
@@ -52,6 +55,36 @@ def arguments(text: str, folder: Path | None = None, given: Sequence[str] = ()) 
     used = {word for value in found.values() if isinstance(value, str) for word in value.split()}
     made.taken = tuple(t for t in reader.variables.taken.values() if t.value in used and _may_be_shown(t))
     return made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """A Python program that a script starts, with all words of its command, and the variables that were set by its end."""
+
+    program: str
+    words: Sequence[str]
+    environment: Mapping[str, str]
+
+
+def programs_of(text: str, folder: Path, given: Sequence[str], environment: Mapping[str, str]) -> list[Started]:
+    """What a script starts, in order; it is run by nobody. What only a command would tell is called
+    unknown, and where it is a number of devices, `gpu`: all there are."""
+    reader = Reader(Variables(given), lambda name: _sourced(name, folder))
+    for name, value in environment.items():
+        reader.variables.assign(name, [value])
+    reader.read(_ITS_FOLDER.sub(lambda found: str(folder), text))
+    commands = [c for c in reader.commands if _starts_something(c)]
+    known = {name: " ".join(words) for name, words in reader.variables.own.items()}
+    known = {name: value for name, value in known.items() if UNKNOWN not in value}
+    return [
+        Started(
+            program=next(words[n] for n in range(len(words)) if _is_script(words, n)),
+            words=[word.replace(UNKNOWN, "gpu" if _COUNTED.fullmatch(word) else "unknown") for word in words],
+            environment=known,
+        )
+        for words in commands
+        if any(_is_script(words, n) for n in range(len(words)))
+    ]
 
 
 def _may_be_shown(taken: CallerValue) -> bool:
