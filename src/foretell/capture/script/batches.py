@@ -57,7 +57,8 @@ def name_of(data: Any) -> str | None:
         data = data.dataset if isinstance(data, Subset) else next(iter(data.datasets), None)
     kind = type(data)
     file = getattr(sys.modules.get(kind.__module__), "__file__", None) or "<none>"
-    if kind is not TensorDataset and (is_library(file) or kind.__module__ == "builtins"):
+    is_script = kind.__module__ == "__main__"  # whose place another program has again when the script has ended
+    if kind is not TensorDataset and not is_script and (is_library(file) or kind.__module__ == "builtins"):
         return None
     return class_name(kind)
 

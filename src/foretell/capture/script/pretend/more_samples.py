@@ -30,7 +30,7 @@ def install(session: Session) -> None:
     if not session.script.fake_data:
         return
     wanted: dict[str, int] = session.guesses.known.get(SAMPLES, {})
-    make, subclass = DataLoader.__init__, Dataset.__init_subclass__
+    make = DataLoader.__init__
     longer: set[type] = set()
 
     def lengthen(kind: Any) -> None:
@@ -39,7 +39,7 @@ def install(session: Session) -> None:
             _lengthen(session, kind, name, wanted[name])
 
     def init_subclass(cls: Any, /, **kwargs: Any) -> None:
-        subclass(**kwargs)
+        super(Dataset, cls).__init_subclass__(**kwargs)
         lengthen(cls)
 
     @functools.wraps(make)  # libraries make loaders anew by its signature
