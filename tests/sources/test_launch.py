@@ -95,6 +95,7 @@ def test_a_script_of_the_shell_is_read_for_what_it_starts(tmp_path: Path, monkey
         ("CUDA_VISIBLE_DEVICES=0 python train.py", True),
         ("train.py --lr 1", True),
         ("bash scripts/train.sh", True),
+        ("./run.sh 8", True),
         ("train.py", False),
         ("hf/gpt2", False),
         ("my scripts/train.py", False),

@@ -88,7 +88,7 @@ def is_launch_line(text: str) -> bool:
     """Whether several words begin as a line that starts a training does; a file may have a space in its name."""
     first, _, rest = text.strip().partition(" ")
     program = first.rpartition("/")[2]
-    starts = program.endswith(".py") or program.startswith("python") or program in (*_READERS, *_ELSE, *_PLAIN)
+    starts = program.endswith((".py", ".sh")) or program.startswith("python") or program in (*_READERS, *_ELSE, *_PLAIN)
     return bool(rest) and (starts or "=" in first) and not Path(text).exists()
 
 
